@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.instruments.forms import CarryGains, StepsResult
 from attnlab.residuals.watching import watching
+from attnlab.surgery.insertion import attachments
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +62,14 @@ def test_gains_by_hand(hyper: nn.Module) -> None:
 class Decay(nn.Module):
     """Three steps that keep 0.9 of the state."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: float = 0.9, width: int = 4) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.kept = kept
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
-            x = 0.9 * x + torch.tanh(layer(x))
+            x = self.kept * x + torch.tanh(layer(x))
         return x
 
 
@@ -76,6 +78,15 @@ def test_gains_of_numbers() -> None:
     assert [step.gain for step in found.steps] == pytest.approx([0.9] * 3)
     assert [step.gain_to_here for step in found.steps] == pytest.approx([0.9, 0.81, 0.729])
     assert found.steps[0].formula == "0.9 X + f(X)"
+
+
+@pytest.mark.parametrize("kept", [0.9, -0.9])
+def test_gains_begin_anew_with_every_stage(kept: float) -> None:
+    network = nn.Sequential(Decay(kept), nn.Linear(4, 6), Decay(kept, 6))
+    found = attnlab.describe_steps(network, [torch.randn(8, 4)])
+    assert [step.stage for step in found.steps] == [1, 1, 1, 2, 2, 2]
+    assert [step.gain for step in found.steps] == pytest.approx([0.9] * 6)
+    assert [step.gain_to_here for step in found.steps] == pytest.approx([0.9, 0.81, 0.729] * 2)
 
 
 def test_a_projection_has_no_gain() -> None:
@@ -123,6 +134,27 @@ def test_padding_does_not_count() -> None:
     means = torch.stack([gates[0].mean(0), gates[1, :5].mean(0)])
     assert step.gates[0].mean == pytest.approx(float(means.mean()), rel=1e-12)
     assert step.gates[0].spread == pytest.approx(float(means.std(0, correction=0).mean()), rel=1e-9)
+
+
+def test_an_inserted_gate_over_several_batches() -> None:
+    """Its values for each image, kept by a hook: over channels and images."""
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(attnlab.create("resnet20", num_classes=10).eval(), "se")
+    images = torch.randn(9, 3, 32, 32)
+    found = attnlab.describe_steps(network, [images[:5], images[5:]], name="mine")
+    assert (found.inputs, found.network) == (9, "mine")
+    kept: list[Tensor] = []
+    gate = next(iter(attachments(network)))[1].gate_module
+    gate.register_forward_hook(lambda module, given, output: kept.append(output))
+    with torch.no_grad():
+        network(images)
+    values = kept[0].double().flatten(1)
+    (own,) = found.steps[0].gates
+    assert (own.role, own.numbers) == ("size", 16)
+    assert own.mean == pytest.approx(float(values.mean()), rel=1e-5)
+    assert own.smallest == pytest.approx(float(values.min()), rel=1e-5)
+    assert own.largest == pytest.approx(float(values.max()), rel=1e-5)
+    assert own.spread == pytest.approx(float(values.std(0, correction=0).mean()), rel=1e-3)
 
 
 def test_inserted_gates_and_the_file() -> None:

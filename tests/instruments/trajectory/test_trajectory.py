@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,13 @@ def test_products_give_the_textbook_cka() -> None:
     x = torch.randn(20, 7, dtype=torch.float64)
     y = x @ torch.randn(7, 30, dtype=torch.float64) + torch.randn(20, 30, dtype=torch.float64)
     assert ours(x, y) == pytest.approx(textbook_cka(x, y), abs=1e-12)
+
+
+def test_wide_states_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = torch.randn(5, 2, 4, dtype=torch.float64)
+    monkeypatch.setattr("attnlab.instruments.trajectory.similarity._COLUMNS", 3)
+    flat = states.flatten(1)
+    torch.testing.assert_close(inner_products(states), flat @ flat.T)
 
 
 def test_noise_has_nothing_in_common_with_noise() -> None:
@@ -85,6 +94,33 @@ def test_states_are_those_of_the_network() -> None:
         )
     expected = ((network.states[0] - x).norm(dim=1) / x.norm(dim=1)).mean()
     assert found.steps[0].nsi == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_as_many_images_as_are_wanted_of_all_batches() -> None:
+    torch.manual_seed(0)
+    network, images = Twice().eval(), torch.randn(80, 6)
+
+    def batches(*numbers: int) -> Iterator[torch.Tensor]:
+        yield from images.split([*numbers, 80 - sum(numbers)])
+        raise AssertionError("no more were needed")
+
+    whole = attnlab.trajectory(network, [images[:64]], name="mine")
+    assert (whole.images, whole.network) == (64, "mine")
+    for found in (
+        attnlab.trajectory(network, batches(32, 32)),
+        attnlab.trajectory(network, batches(30, 50)),
+        attnlab.trajectory(network, [images]),
+    ):
+        assert found.images_checksum == whole.images_checksum
+        assert found.steps == whole.steps
+    few = attnlab.trajectory(network, [images[:9], images[9:20]])
+    assert few.images == 20
+
+
+def test_images_of_two_sizes_are_refused() -> None:
+    for other in (torch.randn(8, 3, 16, 16), [torch.randn(3, 16, 16)] * 8):
+        with pytest.raises(InputError, match="Expected images of one size"):
+            attnlab.trajectory(attnlab.create("resnet20"), [torch.randn(8, 3, 32, 32), other])
 
 
 def test_distance_to_itself_is_zero_and_to_others_is_not() -> None:
