@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from attnlab._seeds import derive
 from attnlab.cli import main
 from attnlab.data import load_data
 from attnlab.instruments.noise import NoiseResult, compare_noise, noise_response
+from attnlab.instruments.noise.measure import _chunks, mean_interval
 from attnlab.lab.training import load_network
 from attnlab.surgery import noise
 
@@ -81,6 +83,26 @@ def test_batch_noise_shuffles_and_leaves_no_image_out(folder: Path) -> None:
     assert point.values == pytest.approx((accuracy(network),) * 2)
     result = noise_response(folder, kind="batch", strengths=(7,), draws=2)
     assert len(result.networks[0].points[0].values) == 2
+
+
+@pytest.mark.parametrize(
+    ("n", "batch_size", "sizes"),
+    [(7, 16, [14, 16]), (7, 30, [30]), (10, 10, [10, 10, 10]), (20, 8, [30]), (30, 64, [30])],
+)
+def test_batch_noise_takes_whole_groups(n: int, batch_size: int, sizes: list[int]) -> None:
+    """As many whole groups as a batch holds, one at least; what is left over is in the last."""
+    chosen = torch.arange(100, 130)
+    chunks = _chunks(noise.batch(n), chosen, batch_size)
+    assert [len(each) for each in chunks] == sizes
+    assert sorted(torch.cat(list(chunks)).tolist()) == chosen.tolist()
+
+
+def test_the_interval_of_a_mean_in_closed_form() -> None:
+    """Student's t with one degree of freedom is Cauchy: tan(0.475 π) = 12.7 half differences."""
+    around = math.tan(0.475 * math.pi) * 1
+    assert mean_interval([3.0, 5.0]) == pytest.approx((4 - around, 4 + around))
+    assert mean_interval([3.0, 3.0, 3.0]) == (3, 3)
+    assert mean_interval([3.0]) == (None, None)
 
 
 def test_the_command_its_page_and_its_figure(
@@ -195,6 +217,14 @@ def test_networks_that_cannot_be_compared(folder: Path) -> None:
     twice = compare_noise([run, run], [one, one])
     assert [curve.network for curve in twice.networks] == ["run (1)", "run (2)"]
     assert twice.from_json(twice.to_json()) == twice
+    assert twice.seconds == 2 * one.seconds
+    assert twice.notes == one.notes
+    fewer = replace(one, images=7, notes=("fewer",))
+    assert compare_noise([run, run], [one, fewer]).notes == (
+        *one.notes,
+        "fewer",
+        "The networks were measured on different numbers of images.",
+    )
     metric = one.metric.model_copy(update={"label": "AP"})
     named = replace(one, networks=(replace(one.networks[0], network="b"),), metric=metric)
     with pytest.raises(InputError, match="Expected networks with one kind of result"):
