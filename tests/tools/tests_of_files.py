@@ -141,15 +141,22 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/stripe/measure.py": (
         "tests/instruments/stripe/test_values.py",
         "tests/instruments/stripe/test_gates.py",
+        "tests/instruments/test_seconds.py",
     ),
     "instruments/maps/_attention.py": ("tests/instruments/maps/test_maps.py",),
     "instruments/place/gate_spread.py": ("tests/instruments/place/test_strategies.py",),
     "instruments/place/stiffness.py": ("tests/instruments/place/test_strategies.py",),
     "instruments/trajectory/similarity.py": ("tests/instruments/trajectory/test_trajectory.py",),
-    "instruments/trajectory/measure.py": ("tests/instruments/trajectory/test_trajectory.py",),
+    "instruments/trajectory/measure.py": (
+        "tests/instruments/trajectory/test_trajectory.py",
+        "tests/instruments/test_seconds.py",
+    ),
     "instruments/dynamics/three_body.py": ("tests/instruments/dynamics/test_three_body.py",),
     "instruments/dynamics/theorem2.py": ("tests/instruments/dynamics/test_indices.py",),
-    "instruments/noise/measure.py": ("tests/instruments/noise/test_noise.py",),
+    "instruments/noise/measure.py": (
+        "tests/instruments/noise/test_noise.py",
+        "tests/instruments/test_seconds.py",
+    ),
     "gates/cbam.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
     "gates/eca.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
     "gates/iebn.py": ("tests/gates/test_iebn.py",),
@@ -231,7 +238,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/evolution/test_mixed.py",
     ),
     "evolution/replace.py": ("tests/evolution/test_replace.py",),
-    "evolution/device/contest.py": ("tests/evolution/test_device.py",),
+    "evolution/device/contest.py": (
+        "tests/evolution/test_contest.py",
+        "tests/evolution/test_device.py",
+    ),
     "gates/_pooling.py": (
         "tests/gates/test_pooling.py",
         "tests/gates/test_references.py",
@@ -243,7 +253,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "gates/hyper.py": ("tests/surgery/insertion/test_streams.py",),
     "gates/multiplied.py": ("tests/gates/test_multiplied.py",),
     "gates/head.py": ("tests/surgery/insertion/test_heads.py",),
-    "instruments/corruptions/measure.py": ("tests/instruments/corruptions/test_corruptions.py",),
+    "instruments/corruptions/measure.py": (
+        "tests/instruments/corruptions/test_corruptions.py",
+        "tests/instruments/test_seconds.py",
+    ),
     "instruments/dynamics/problems.py": (
         "tests/instruments/dynamics/test_problems.py",
         "tests/instruments/dynamics/test_indices.py",
@@ -252,6 +265,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/forms/measure.py": (
         "tests/instruments/forms/test_forms.py",
         "tests/surgery/insertion/test_streams.py",
+        "tests/instruments/test_seconds.py",
     ),
     "instruments/noise/compare.py": ("tests/instruments/noise/test_noise.py",),
     "instruments/pictures/measure.py": ("tests/instruments/pictures/test_pictures.py",),
@@ -263,6 +277,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/removal/curves.py": (
         "tests/instruments/removal/test_rankings.py",
         "tests/instruments/removal/test_bad_inputs.py",
+        "tests/instruments/test_seconds.py",
     ),
     "instruments/removal/trial.py": (
         "tests/instruments/removal/test_rankings.py",
@@ -279,6 +294,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/stiffness/measure.py": (
         "tests/instruments/stiffness/test_measure.py",
         "tests/instruments/stiffness/test_gates.py",
+        "tests/instruments/test_seconds.py",
     ),
     "instruments/stripe/history.py": ("tests/instruments/stripe/test_stream.py",),
     "instruments/stripe/section.py": ("tests/lab/pages/test_verdict.py",),
@@ -313,7 +329,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_definition.py",
         "tests/lab/study/test_files.py",
     ),
-    "lab/study/estimate.py": ("tests/lab/study/test_estimate.py",),
+    "lab/study/estimate.py": (
+        "tests/lab/study/test_estimate.py",
+        "tests/lab/study/test_run.py",
+    ),
     "lab/study/grid.py": ("tests/lab/study/test_definition.py",),
     "lab/study/lease.py": (
         "tests/lab/study/test_lock.py",
