@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import timm
@@ -50,6 +51,68 @@ def test_it_finds_back_on_images_it_did_not_see():
         sum(error(network, [lesson.inputs, lesson.answers[0]]) ** 2 for lesson in lessons) / 3,
         rel=0.2,
     )
+
+
+class Two(nn.Module):
+    """Two small answers of different sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(5)
+
+    def forward(self, x):
+        found = self.norm(x)
+        return 0.01 * found, 0.02 * found[:, :3]
+
+
+def test_it_is_adam_on_half_a_cosine_by_hand():
+    """With torch's own schedule, on the squared distance relative to the squared length of both
+    answers together, in the order that the seed draws."""
+    torch.manual_seed(0)
+    lessons = [
+        Lesson(x, (torch.randn(4, 5) / 9, torch.randn(4, 3) / 9)) for x in torch.randn(3, 4, 5)
+    ]
+    network, other = Two(), Two()
+    done = distil(network, lessons, (), Distil(epochs=2, lr=0.3, seed=5))
+    optimizer = torch.optim.Adam(other.parameters(), 0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6)
+    order, losses = torch.Generator().manual_seed(5), []
+    for _ in range(2):
+        losses.append([])
+        for number in torch.randperm(3, generator=order):
+            wanted = torch.cat(lessons[number].answers, 1)
+            loss = (torch.cat(other(lessons[number].inputs), 1) - wanted).square().sum()
+            loss = loss / wanted.square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses[-1].append(loss.item())
+    assert done.losses == pytest.approx([sum(each) / 3 for each in losses], rel=1e-5)
+    for found, wanted in zip(network.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+    assert (done.epochs, done.moving, done.parameters) == (2, "taken", 10)
+
+
+def test_answers_of_nothing_are_learned_without_a_division_by_zero():
+    network = Two()
+    done = distil(
+        network,
+        [Lesson(torch.zeros(2, 5), (torch.zeros(2, 5), torch.zeros(2, 3)))],
+        (),
+        Distil(epochs=1),
+    )
+    assert done.losses == (0,)
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(6), nn.GroupNorm(2, 6), nn.RMSNorm(6), nn.BatchNorm1d(6)]
+)
+def test_every_kind_of_norm_moves_also_alone(norm):
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    done = distil(norm, [Lesson(x, (2 * x,))], (), Distil(epochs=1))
+    assert done.parameters == sum(p.numel() for p in norm.parameters())
+    assert norm.weight.sum() > 6
 
 
 def test_only_what_may_move_moves():
@@ -103,6 +166,9 @@ def test_a_fold_that_is_repaired():
 REFUSALS = [
     (lambda: Distil(epochs=0), OptionError, "Expected epochs to be at least 1 but got 0."),
     (lambda: Distil(lr=0.0), OptionError, "Expected lr to be a number above 0 but got 0.0."),
+    (lambda: Distil(lr=True), OptionError, "Expected lr to be a number but got True."),
+    (lambda: Distil(lr=math.inf), OptionError, "Expected lr to be a number above 0 but got inf."),
+    (lambda: Distil(seed=-1), OptionError, "Expected seed to be at least 0 but got -1."),
     (lambda: Distil(lr="1"), OptionError, "Expected lr to be a number but got '1'."),
     (
         lambda: Distil(moving="norms"),
