@@ -19,12 +19,17 @@ import attnlab.page
 from attnlab.instruments.details.section import (
     SIDE,
     Layer,
+    _alike,
+    _cell,
+    _compared,
+    _curve_figure,
     _masks,
     _pictures,
     details_sections,
     picture_figure,
 )
 from attnlab.lab.pages.write import write_study_page
+from attnlab.page.parts import Cell
 from attnlab.page.plot import PALETTE, SLATE, swatch, to_svg
 from attnlab.results import Measured, StoredRun
 from attnlab.results.details import (
@@ -120,6 +125,47 @@ def test_curves_and_pictures_of_the_plain_and_the_best_row(study, tmp_path):
         ]
         * 2
     )
+
+
+def test_the_best_row_is_that_with_the_least_where_less_is_better(study):
+    record = read_record(*study)
+    (group,) = record.table.groups
+    found = {row: [details(row, 0)] for row in ("plain", "se", "eca")}
+    assert list(_compared(group, found, record.metric)) == ["plain", "se"]
+    lower = record.metric.model_copy(update={"better": "lower"})
+    assert list(_compared(group, found, lower)) == ["plain", "eca"]
+    assert list(_compared(group, {"se": found["se"]}, lower)) == ["se"]
+
+
+def test_curves_are_means_of_the_runs_that_have_them_at_the_same_places():
+    def run(x: tuple[float, ...], **lines: tuple[float, ...]) -> Curves:
+        return Curves(title="t", x_title="courage", y_title="truth", x=x, lines=lines)
+
+    shape = run((0.0, 1.0), cat=(0.2, 0.4), dog=(0.9, 0.9))
+    runs = [shape, run((0.0, 1.0), cat=(0.4, 0.8)), run((0.0, 2.0), cat=(0.9, 0.9))]
+    spec = _curve_figure(shape, "cat", {"se": runs, "eca": [run((0.0, 1.0))]}, {"se": "red"})
+    values = [(each["row"], each["x"], each["y"]) for each in spec["data"]["values"]]
+    assert values == [("se", 0, pytest.approx(0.3)), ("se", 1, pytest.approx(0.6))]
+    axes = spec["encoding"]
+    assert (spec["title"], axes["x"]["title"], axes["y"]["title"]) == ("cat", "courage", "truth")
+    assert axes["color"]["scale"] == {"domain": ["se"], "range": ["red"]}
+
+
+def test_what_another_task_shows_has_no_place_in_the_table():
+    own, other = details("se", 0), details("eca", 0)
+    other = replace(other, breakdowns=(replace(other.breakdowns[0], title="By plant"),))
+    assert _alike({"plain": [own, other], "eca": [other], "se": [own]}) == {
+        "plain": [own],
+        "se": [own],
+    }
+    assert _alike({"plain": []}) == {}
+
+
+def test_a_cell_is_the_mean_of_the_seeds_that_have_a_value():
+    shape = Breakdown(title="By animal", unit="%", digits=1, values={})
+    assert _cell([1.0, None, 4.0], shape) == Cell("2.5", "± 2.1", 2.5)  # 3 / √2
+    assert _cell([3.0, None], shape) == Cell("3.0", "", 3)
+    assert _cell([None], shape) == Cell("—")
 
 
 def test_pictures_without_a_box_are_explained():

@@ -29,6 +29,7 @@ from attnlab.results.details import (
     MarkedPicture,
     MaskPicture,
 )
+from attnlab.results.metric import Metric
 from attnlab.results.record import StudyRecord
 from attnlab.results.table import Group
 
@@ -114,7 +115,7 @@ def details_sections(record: StudyRecord) -> list[Section]:
         if len(record.table.groups) > 1:
             parts.append(Heading(record.name_of(group)))
         parts += _breakdowns(found)
-        shown = _compared(group, found)
+        shown = _compared(group, found, record.metric)
         colours = {label: record.colours[label] for label in shown}
         parts += _curves(shown, colours)
         parts += _pictures(shown, colours)
@@ -142,13 +143,17 @@ def _alike(found: dict[str, list[DetailsResult]]) -> dict[str, list[DetailsResul
 
 
 def _compared(
-    group: Group, found: dict[str, list[DetailsResult]]
+    group: Group, found: dict[str, list[DetailsResult]], metric: Metric
 ) -> dict[str, list[DetailsResult]]:
     """The plain row, and the one with the best mean of all others."""
     plain = [] if group.plain is None else [group.plain.label]
-    others = [row for row in group.rows if row.comparison is not None and row.label in found]
-    best = sorted(others, key=lambda r: r.comparison.difference.mean if r.comparison else 0.0)
-    chosen = [*plain, *(row.label for row in best[-1:])] or list(found)[:1]
+    means = {
+        row.label: row.comparison.difference.mean
+        for row in group.rows
+        if row.comparison is not None and row.label in found
+    }
+    best = sorted(means, key=means.__getitem__, reverse=metric.better == "higher")
+    chosen = [*plain, *best[:1]] or list(found)[:1]
     return {label: found[label] for label in chosen if label in found}
 
 
@@ -203,6 +208,8 @@ def _curve_figure(
     values = []
     for label, runs in by_row.items():
         lines = [run.lines[name] for run in runs if name in run.lines and run.x == shape.x]
+        if not lines:
+            continue
         values += [
             {"row": label, "x": x, "y": fmean(column)}
             for x, column in zip(shape.x, zip(*lines, strict=True), strict=True)
