@@ -1,4 +1,4 @@
-"""What an instrument says of its own time is no more than the clock around it shows."""
+"""What instruments say of themselves: their time is the clock's, and networks have their names."""
 
 from __future__ import annotations
 
@@ -62,3 +62,11 @@ def test_seconds_are_those_of_the_clock(measure: Callable[[], Any]) -> None:
     began = perf_counter()
     found = measure()
     assert 0 < found.seconds < perf_counter() - began
+
+
+@pytest.mark.parametrize(
+    "measure", [attnlab.stiffness, attnlab.trajectory, attnlab.describe_steps, stripe]
+)
+def test_a_network_has_its_own_name_unless_it_is_given_another(measure: Callable[..., Any]) -> None:
+    assert measure(gated(), [IMAGES]).network == "ResNet"
+    assert measure(gated(), [IMAGES], name="mine").network == "mine"

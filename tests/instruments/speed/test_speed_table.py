@@ -155,6 +155,49 @@ def test_the_papers_figures_stand_beside() -> None:
     assert SpeedTable.from_json(found.to_json()) == found
 
 
+def test_the_papers_figures_are_as_printed() -> None:
+    """Images per second of Table 1, CIFAR100 and STL10, and of the authors' public page."""
+    printed = """none 1944 255 438, ie 1505 170 -, se 1469 173 286, srm 1387 162 -, dia 1092 154 -,
+        spa 1080 180 -, cbam 793 127 -, asr:se 1942 255 442, asr:spa 1946 253 -,
+        asr:se+se - - 289"""
+    rows = [row.split() for row in printed.split(",")]
+    sources = ("CIFAR100", "STL10", "public page")
+    assert {
+        gate: {source: int(each) for source, each in zip(sources, own, strict=True) if each != "-"}
+        for gate, *own in rows
+    } == PAPER
+
+
+def test_a_table_of_both_sets_and_of_none() -> None:
+    def row(size: int, classes: int, gate: str, ratio: float) -> SpeedRow:
+        images = TimedImages(size, classes, 16)
+        return SpeedRow(images, gate, "as trained", 1_929_388, 77.54, 94.1, ratio, 0.98, 1.02, 7)
+
+    rows = tuple(row(96, 10, "none", each) for each in (1.01, 0.99))
+    found = SpeedTable("resnet164", "cpu", 2, SpeedMachine("here", "2", "3"), rows)
+    assert found.table().columns == [
+        *("images", "network", "parameters", "images/s", "time / plain", "95 % interval"),
+        *("rounds", "paper", "authors' page"),
+    ]
+    assert found.table().caption == "resnet164 on cpu, 2 threads, here"
+    assert found.table().texts()[0] == [
+        *("96 px, 10 classes, batch 16", "plain, as trained", "1,929,388", "77.5", "1.010"),
+        *("0.980 to 1.020", "7", "255/s 1.00", "438/s 1.00"),
+    ]
+    assert found.verdict == (
+        "A copy of the plain network reads 0.990 to 1.010, which is the noise."
+    )
+    one = replace(found, rows=(row(32, 10, "se", 1.2), rows[0]))
+    assert one.verdict == (
+        "Relative to plain, se, as trained (1.200 times, 32 px, 10 classes, batch 16) takes the "
+        "most time. A copy of the plain network reads 1.010 to 1.010, which is the noise."
+    )
+    assert one.table().texts()[0][-2:] == ["", ""]  # of no set of the paper
+    nowhere = replace(found, rows=one.rows[:1])
+    assert len(nowhere.table().columns) == 7
+    assert list(nowhere.figures()) == ["speed"]
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
