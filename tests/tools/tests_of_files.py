@@ -141,7 +141,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/stripe/measure.py": (
         "tests/instruments/stripe/test_values.py",
         "tests/instruments/stripe/test_gates.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "instruments/maps/_attention.py": ("tests/instruments/maps/test_maps.py",),
     "instruments/place/gate_spread.py": ("tests/instruments/place/test_strategies.py",),
@@ -149,13 +149,13 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/trajectory/similarity.py": ("tests/instruments/trajectory/test_trajectory.py",),
     "instruments/trajectory/measure.py": (
         "tests/instruments/trajectory/test_trajectory.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "instruments/dynamics/three_body.py": ("tests/instruments/dynamics/test_three_body.py",),
     "instruments/dynamics/theorem2.py": ("tests/instruments/dynamics/test_indices.py",),
     "instruments/noise/measure.py": (
         "tests/instruments/noise/test_noise.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "gates/cbam.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
     "gates/eca.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
@@ -255,7 +255,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "gates/head.py": ("tests/surgery/insertion/test_heads.py",),
     "instruments/corruptions/measure.py": (
         "tests/instruments/corruptions/test_corruptions.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "instruments/dynamics/problems.py": (
         "tests/instruments/dynamics/test_problems.py",
@@ -265,7 +265,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/forms/measure.py": (
         "tests/instruments/forms/test_forms.py",
         "tests/surgery/insertion/test_streams.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "instruments/noise/compare.py": ("tests/instruments/noise/test_noise.py",),
     "instruments/pictures/measure.py": ("tests/instruments/pictures/test_pictures.py",),
@@ -277,7 +277,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/removal/curves.py": (
         "tests/instruments/removal/test_rankings.py",
         "tests/instruments/removal/test_bad_inputs.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "instruments/removal/trial.py": (
         "tests/instruments/removal/test_rankings.py",
@@ -294,7 +294,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/stiffness/measure.py": (
         "tests/instruments/stiffness/test_measure.py",
         "tests/instruments/stiffness/test_gates.py",
-        "tests/instruments/test_seconds.py",
+        "tests/instruments/test_themselves.py",
     ),
     "instruments/stripe/history.py": ("tests/instruments/stripe/test_stream.py",),
     "instruments/stripe/section.py": ("tests/lab/pages/test_verdict.py",),
@@ -352,9 +352,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_stopping.py",
         "tests/lab/study/test_run.py",
     ),
-    "lab/study/executors/local.py": ("tests/lab/study/test_processes.py",),
+    "lab/study/executors/local.py": (
+        "tests/lab/study/test_local.py",
+        "tests/lab/study/test_processes.py",
+    ),
     "lab/study/executors/slurm.py": ("tests/lab/study/test_slurm.py",),
     "lab/study/executors/ray.py": (
+        "tests/lab/study/test_local.py",
         "tests/lab/study/test_ray.py",
         "tests/lab/study/test_devices.py",
     ),
