@@ -74,6 +74,12 @@ def mistakes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     yield from _stale(node)
 
 
+def without_effect(tree: ast.AST) -> set[int]:
+    """The ids of nodes that change nothing in a program that is right: `strict` of a `zip`."""
+    words = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    return {id(word.value) for word in words if word.arg == "strict"}
+
+
 def _swapped(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """A call with its first two arguments exchanged."""
     if isinstance(node, ast.Call) and len(node.args) > 1 and _has_an_order(node):

@@ -30,8 +30,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.tools.mistakes import mistakes
-from tests.tools.tests_of_files import TESTS
+from tests.tools.mistakes import mistakes, without_effect
+from tests.tools.tests_of_files import EVERYWHERE, TESTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,8 +64,10 @@ class Mistake(NamedTuple):
 def places(file: str, source: str, kind: str) -> list[Mistake]:
     """All mistakes of a kind that can be made in a file."""
     found = []
-    for number, node in enumerate(_in_order(ast.parse(source))):
-        for what, new in mistakes(node):
+    tree = ast.parse(source)
+    idle = without_effect(tree)
+    for number, node in enumerate(_in_order(tree)):
+        for what, new in () if id(node) in idle else mistakes(node):
             if kind in what:
                 said = f"{what}: {_shown(node)} -> {_shown(new)}"
                 found.append(Mistake(file, getattr(node, "lineno", 0), said, number, new))
@@ -200,7 +202,7 @@ def _rooms(name: str, near: bool) -> dict[tuple[str, ...], int]:
     """The quick tests of a file, then all those of the rooms that its tests are in, each with the
     seconds of a core after which it is stopped."""
     rooms = tuple(dict.fromkeys(test.rpartition("/")[0] for test in TESTS[name]))
-    quick = {("-m", "not slow", *TESTS[name]): 150}
+    quick = {("-m", "not slow", *TESTS[name], *EVERYWHERE): 150}
     return quick if near else quick | {TESTS[name] if rooms == ("tests",) else rooms: 900}
 
 

@@ -479,3 +479,5 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """The files of the core, and the tests that should notice a mistake there; they run first."""
+EVERYWHERE = ("tests/test_frozen.py",)
+"""What looks at all files at once."""
