@@ -261,6 +261,70 @@ def test_colours_grow_brighter_with_the_value():
     assert (np.diff(colours @ [0.2126, 0.7152, 0.0722]) >= -1).all()
 
 
+def test_colours_are_those_of_the_drawing_program():
+    """At nine places to two of 255, and halfway between them to fifteen."""
+    places = np.linspace(0, 1, 17)
+    colour = {"field": "v", "type": "quantitative", "scale": {"scheme": "viridis"}}
+    spec = {
+        "data": {"values": [{"v": v, "n": n} for n, v in enumerate(places)]},
+        "mark": "rect",
+        "encoding": {"x": {"field": "n", "type": "ordinal"}, "color": colour},
+    }
+    drawn = re.findall(r'aria-roledescription="rect mark"[^>]*fill="rgb\(([^)]*)\)"', to_svg(spec))
+    wanted = np.array([[int(each) for each in fill.split(",")] for fill in drawn])
+    assert wanted.shape == (17, 3)
+    difference = np.abs(viridis(places).astype(int) - wanted)
+    assert difference[::2].max() <= 2
+    assert difference.max() <= 15
+
+
+def pixels_of(spec: dict) -> np.ndarray:
+    uri = spec["data"]["values"][0]["url"]
+    with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+@pytest.mark.parametrize("from_bottom", [False, True])
+def test_rows_of_a_raster_begin_on_top_or_at_the_bottom(from_bottom):
+    """Of values from 2 to 6, which are the ends of the colours unless others are given."""
+    grid, axes = np.array([[2.0, 4.0], [6.0, np.inf]]), {"x": ("a", 0, 2), "y": ("b", 0, 2)}
+    spec = raster_figure(grid, description="d", legend="l", y_from_bottom=from_bottom, **axes)
+    pixels = pixels_of(spec)[::-1] if from_bottom else pixels_of(spec)
+    colours = [[(68, 1, 84), (33, 145, 140)], [(253, 231, 37)] * 2]
+    assert pixels.tolist() == [[list(each) for each in row] for row in colours]
+    encoding = spec["layer"][1]["encoding"]
+    assert encoding["color"]["scale"]["domain"] == [2, 6]
+    assert encoding["y"]["scale"]["reverse"] is not from_bottom
+    assert [each["value"] for each in spec["data"]["values"]] == [2, 6]
+    wider = raster_figure(grid, description="d", legend="l", low=-2, high=6, **axes)
+    assert pixels_of(wider)[0].tolist() == [[33, 145, 140], viridis(np.array(0.75)).tolist()]
+    empty = raster_figure(np.full((1, 1), np.nan), description="d", legend="l", **axes)
+    assert empty["layer"][1]["encoding"]["color"]["scale"]["domain"] == [0, 1]
+    assert pixels_of(empty).tolist() == [[[160, 160, 160]]]
+
+
+def test_axes_of_a_raster():
+    """Along a single row nothing is counted; where something is, in whole numbers."""
+
+    def axis(low: float, high: float, **given: bool) -> dict:
+        axes = {"x": ("image", 0, 3), "y": ("share", low, high)}
+        spec = raster_figure(np.eye(3), description="d", legend="l", title="t", **axes, **given)
+        assert spec["title"] == "t"
+        return spec["layer"][1]["encoding"]
+
+    assert axis(0, 4)["y"]["axis"] == {"grid": False, "tickCount": 4, "tickMinStep": 1}
+    assert axis(0, 0.5)["y"]["axis"] == {"grid": False, "tickCount": 4}
+    assert axis(0.5, 1.5)["y"]["axis"] == {"grid": False, "tickCount": 4}
+    assert axis(3, 4)["y"]["axis"] == {"grid": False, "labels": False, "ticks": False}
+    found = axis(0, 4)
+    assert (found["y"]["title"], found["x"]["title"]) == ("share", "image")
+    assert found["color"]["legend"] == {"gradientLength": 140, "tickCount": 3}
+    hidden = axis(0, 4, has_y_axis=False, has_legend=False)
+    assert hidden["y"]["title"] is None
+    assert hidden["y"]["axis"].items() >= {"labels": False, "ticks": False}.items()
+    assert hidden["color"]["legend"] is None
+
+
 def test_raster_says_what_it_shows():
     axes = {"x": ("channel", 0, 4), "y": ("image", 0, 3)}
     svg = to_svg(raster_figure(np.zeros((3, 4)), description="three images", legend="gate", **axes))
