@@ -12,6 +12,7 @@ import attnlab
 from attnlab import _errors
 from attnlab.cli import main
 from attnlab.instruments.maps import MapsResult, mean_maps
+from attnlab.instruments.maps._attention import handling_maps
 from attnlab.instruments.maps.measure import maps as measured_maps
 
 WIDTH, HEADS = 24, 2
@@ -241,6 +242,29 @@ def test_networks_without_maps():
         with pytest.raises(_errors.StepsNotFoundError) as error:
             measured_maps(model, [torch.randn(2, 3, 32, 32)])
         assert str(error.value) == NONE.format(type(model).__name__)
+
+
+class Reshaped(nn.Module):
+    """Attention that gives its weights another precision, and maybe another shape, before use."""
+
+    def __init__(self, flat: bool) -> None:
+        super().__init__()
+        self.flat = flat
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(2, (2, -1)).transpose(1, 2)
+        weights = (heads @ heads.mT).softmax(-1).double()
+        if self.flat:
+            return weights.flatten(0, 1) @ heads.double().flatten(0, 1)
+        return weights @ heads.double()
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_weights_of_another_shape_are_no_map(flat):
+    seen = []
+    with handling_maps(network := Reshaped(flat), lambda key, map_: seen.append(key) or map_):
+        network(torch.randn(3, 5, 4))
+    assert seen == ([] if flat else [("", 0)])
 
 
 def test_windows_are_refused():
