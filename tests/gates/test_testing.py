@@ -6,9 +6,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import attnlab
 from attnlab._errors import OptionError
-from attnlab.gates import BranchGate, ResidualLambdas, SqueezeExcitation
-from attnlab.testing import ConformanceError, check_gate, gate_checks
+from attnlab.gates import (
+    BranchGate,
+    DenseImplicitAttention,
+    InstanceEnhancementBatchNorm,
+    ResidualLambdas,
+    SqueezeExcitation,
+    StepAdaptor,
+)
+from attnlab.surgery.insertion import attachments
+from attnlab.testing import ConformanceError, Tool, check_gate, check_tool, gate_checks
+from attnlab.testing._law import SmallNetwork, survives
+from attnlab.testing._probe import GateProbe, build_awake, features
 
 CHECKS = {str(check): check for check in gate_checks()}
 
@@ -206,3 +217,119 @@ def test_inductor_compiles_a_gate_in_one_graph() -> None:
     branch = torch.randn(2, 16, 5, 5)
     compiled = torch.compile(gate, fullgraph=True)
     torch.testing.assert_close(compiled(branch), gate(branch))
+
+
+def after(change: object, tolerance: float = 1e-4) -> Tool:
+    """A tool by what it does to the output."""
+    return Tool("tool", lambda network, _: lambda x: change(network(x)), tolerance)
+
+
+def test_the_law_of_tools_allows_as_much_as_the_tool_is_off() -> None:
+    assert check_tool(after(lambda y: y), "se") == "equal"
+    assert check_tool(after(lambda y: y + 0.009 * y.abs().max(), 0.01), "se") == "equal"
+    with pytest.raises(AssertionError, match=r"off by 1.1e-02 .*, allowed is 1e-02"):
+        check_tool(after(lambda y: y + 0.011 * y.abs().max(), 0.01), "se")
+    with pytest.raises(AssertionError, match="off by nan"):
+        check_tool(after(lambda y: y * float("nan")), "se")
+
+
+def test_the_law_of_tools_says_what_is_wrong() -> None:
+    lose = Tool("lose", lambda network, _: (attnlab.remove(network), network)[1])
+    plain = r"\(from that of the plain network by 0.0e\+00\), allowed is 1e-04"
+    with pytest.raises(AssertionError, match=rf"after lose the output is off by .* {plain}"):
+        check_tool(lose, "se")
+    with pytest.raises(AssertionError, match=r"too little to see whether tool keeps them"):
+        check_tool(after(lambda y: y, 1e3), "se")
+
+    def refuse(*_: object) -> nn.Module:
+        raise OptionError("no")
+
+    def fail(*_: object) -> nn.Module:
+        raise ValueError("broken")
+
+    def fail_with_gates(network: nn.Module, images: Tensor) -> nn.Module:
+        return fail(network, images) if dict(attachments(network)) else network
+
+    assert check_tool(Tool("tool", refuse), "se") == "refused"
+    for use, also in ((fail, "as on the plain one"), (fail_with_gates, "and not on the plain one")):
+        message = f"tool fails on the network with gates, {also}: broken"
+        with pytest.raises(AssertionError, match=message):
+            check_tool(Tool("tool", use), "se")
+        with pytest.raises(AssertionError, match=message):
+            survives([Tool("tool", use)])(SqueezeExcitation)
+    survives([Tool("tool", fail)])(InstanceEnhancementBatchNorm)  # put in by its name only
+
+
+def test_the_law_of_tools_takes_a_network_with_its_images() -> None:
+    """Which it leaves as it was; a tool gets the images, and the gates' options go to insert."""
+    network = attnlab.create("resnet20").train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    images, seen = torch.randn(1, 3, 16, 16), []
+
+    def note(gated: nn.Module, given: Tensor) -> nn.Module:
+        seen.append((torch.equal(given, images), gated.training, len(dict(attachments(gated)))))
+        return gated
+
+    assert check_tool(Tool("note", note), "se", network, images, where="stages:1") == "equal"
+    assert seen == [(True, False, 3)]
+    assert network.training
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not dict(attachments(network))
+
+
+def test_a_probe_feeds_every_form_of_gate() -> None:
+    """A step gate gets the map turned around as its shortcut, a stage gate as the block before."""
+    branch, tokens = features(17), features(17, (9,))
+    turned = torch.flip(branch, (0, 3))
+    assert not torch.equal(branch, turned)
+    se = build_awake(SqueezeExcitation, 17)
+    assert torch.equal(GateProbe(se)(branch), se(branch))
+    step = build_awake(StepAdaptor, 17)
+    assert torch.equal(GateProbe(step)(branch), step(turned, branch))
+    stage = build_awake(DenseImplicitAttention, 17)
+    _, memory = stage(turned, None)
+    assert torch.equal(GateProbe(stage)(branch), stage(branch, memory)[0])
+    seen = []
+    probe = GateProbe(step)
+    probe.module.forward = lambda *given: seen.extend(given) or given[0]
+    probe(tokens)
+    assert torch.equal(seen[0], tokens.flip(0))
+    assert torch.equal(seen[1], tokens)
+
+
+def test_a_gate_that_is_awake_is_as_if_trained() -> None:
+    """The same each time, float64, every parameter of one sign and of the size of its layer."""
+    one, other = (build_awake(SqueezeExcitation, 58) for _ in range(2))
+    for parameter, same in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(parameter, same)
+        size = parameter[0].numel() ** -0.5 if parameter.dim() > 1 else 0.5
+        assert parameter.dtype == torch.float64
+        assert 0.5 * size <= parameter.min() < parameter.max() <= 1.5 * size
+
+
+def test_maps_of_a_probe_differ_between_inputs_and_in_sign() -> None:
+    maps = features(58)
+    assert (maps.shape, maps.dtype) == ((8, 58, 5, 7), torch.float64)
+    assert torch.equal(maps, features(58))
+    means = maps.mean((2, 3))
+    # Means are 2 N(0, 1) with the error of 35 values; pixels vary by 1 around them.
+    assert means.std() == pytest.approx(2, rel=0.1)
+    assert (maps - means[:, :, None, None]).std() == pytest.approx(1, rel=0.1)
+    assert features(3, (4,), batch=2).shape == (2, 3, 4)
+
+
+def test_the_small_network_is_as_if_trained() -> None:
+    """Weights of both signs up to one over the root of what they sum; the rest around 1."""
+    network = SmallNetwork()
+    assert not network.training
+    for name, tensor in network.state_dict().items():
+        if tensor.ndim > 1:
+            bound = tensor[0].numel() ** -0.5
+            assert tensor.min() < -0.8 * bound < 0.8 * bound < tensor.max(), name
+            assert tensor.abs().max() <= bound
+        elif tensor.is_floating_point():
+            assert 0.5 <= tensor.min() < tensor.max() <= 1.5, name
+    images = torch.randn(2, 3, 12, 12)
+    assert network(images).shape == (2, 10)
+    assert len(attnlab.steps(network, images)) == 3
+    assert torch.equal(network(images), SmallNetwork()(images))

@@ -41,9 +41,10 @@ class SmallNetwork(nn.Module):
         with torch.no_grad():
             for tensor in (*self.parameters(), *self.buffers()):
                 if tensor.is_floating_point():
-                    scale = tensor[0].numel() ** -0.5 if tensor.ndim > 1 else 0.5
-                    values = torch.rand(tensor.shape, generator=random)
-                    tensor.copy_(scale * (2 * values - 1) if tensor.ndim > 1 else values + 0.5)
+                    values = torch.rand(tensor.shape, generator=random) + 0.5
+                    if tensor.ndim > 1:
+                        values = 2 * (values - 1) * tensor[0].numel() ** -0.5
+                    tensor.copy_(values)
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
