@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from attnlab._errors import InputError
-from attnlab.surgery.change import largest_change, mean_image_change, relative_to, total_change
+from attnlab.surgery.answer import Answer
+from attnlab.surgery.change import (
+    change_between,
+    largest_change,
+    mean_image_change,
+    relative_to,
+    total_change,
+)
 
 BEFORE = torch.tensor([[3.0, 4.0], [30.0, 40.0]], dtype=torch.float64)
 AFTER = torch.tensor([[3.0, 5.0], [30.0, 40.0]], dtype=torch.float64)
@@ -20,6 +27,32 @@ def test_three_formulas_of_the_same_answers() -> None:
     assert relative_to(1.0, size) == 1 / 40
     assert total_change([BEFORE], [AFTER]) == pytest.approx(1 / (5**2 + 50**2) ** 0.5)
     assert mean_image_change(BEFORE, AFTER) == pytest.approx((1 / 5 + 0) / 2)
+
+
+def test_several_answers_are_taken_together() -> None:
+    """What is not finite in both at the same places is left out."""
+    scale = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    odd = torch.tensor([[inf, 1.0]], dtype=torch.float64)
+    changed = torch.tensor([[inf, 3.0]], dtype=torch.float64)
+    found = total_change([BEFORE, scale, odd], [AFTER, scale + 1, changed])
+    assert found == pytest.approx(((1 + 2 + 4) / (25 + 2500 + 5 + 1)) ** 0.5)
+    assert total_change([odd], [changed.nan_to_num()]) == inf
+    assert total_change([odd[:, :1]], [odd[:, :1]]) == inf  # nothing is left to compare
+    largest, size, _ = largest_change([(scale, scale + 1), (odd, changed), (BEFORE, AFTER)])
+    assert (largest, size) == (2, 40)
+    largest, size, said = largest_change([(odd, changed.nan_to_num(posinf=0.0))])
+    assert (largest, size) == (inf, 1)
+    assert said == ["1 of 2 values are not finite, at other places than before"]
+
+
+def test_of_many_remarks_three_are_said() -> None:
+    def said(number: int) -> str:
+        before, after = ([torch.ones(n) for _ in range(number)] for n in (1, 2))
+        return change_between(Answer(before, 0), Answer(after, 0)).compared
+
+    each = "output[{}] is (1) before and (2) after"
+    three = "; ".join(each.format(n) for n in range(3))
+    assert (said(3), said(4), said(5)) == (three, f"{three}; and 1 more", f"{three}; and 2 more")
 
 
 def test_what_cannot_be_compared() -> None:

@@ -15,6 +15,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_place.py",
     ),
     "surgery/change.py": (
+        "tests/surgery/test_change.py",
         "tests/surgery/insertion/test_outputs.py",
         "tests/surgery/insertion/test_insert.py",
     ),
@@ -472,7 +473,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_answer.py",
     ),
     "tasks/perceptual.py": ("tests/tasks/test_perceptual.py",),
-    "testing/_law.py": ("tests/gates/test_testing.py",),
+    "testing/_law.py": (
+        "tests/gates/test_testing.py",
+        "tests/surgery/insertion/test_survival.py",
+    ),
     "testing/_probe.py": (
         "tests/gates/test_testing.py",
         "tests/gates/test_conformance.py",
