@@ -27,7 +27,7 @@ from attnlab.lab.pages import figures
 from attnlab.lab.pages.cost import CostPoint, cost_figure
 from attnlab.page.plot import BLUE, GREY, RED, row_colours, to_svg
 from attnlab.page.raster import raster_figure, raster_uri, viridis
-from attnlab.page.scatter import label_sides
+from attnlab.page.scatter import _label_boxes, _shared, label_sides, scatter
 from attnlab.page.tables import latex
 
 ROWS = [
@@ -183,6 +183,58 @@ def test_a_label_covers_no_point_that_comes_after_it():
     """The second is where the first's label would be: 0.075 of 160 pixels above it."""
     points = [(0.0, 0.0), (0.0, 0.075), (1.0, 1.0)]
     assert label_sides(points, ["se", "eca", "ie"])[:2] == ["below", "above"]
+
+
+def test_labels_lie_beside_their_points_and_covered_areas_are_those_of_both():
+    """12 pixels above and below, 8 to the sides, 12 high."""
+    boxes = _label_boxes((100, 50), 30)
+    assert boxes == {
+        "above": (85, 32, 115, 44),
+        "below": (85, 56, 115, 68),
+        "right": (108, 44, 138, 56),
+        "left": (62, 44, 92, 56),
+    }
+    assert _shared((0, 0, 10, 6), (7, -2, 20, 4)) == 3 * 4
+    assert _shared((7, -2, 20, 4), (0, 0, 10, 6)) == 3 * 4
+    for clear in ((10, 0, 20, 6), (0, 6, 10, 9), (-5, -5, -1, -1), (20, 20, 30, 30)):
+        assert _shared((0, 0, 10, 6), clear) == 0
+
+
+def test_a_label_goes_to_the_one_side_that_is_free():
+    """Others lie where it would be: 12 pixels are 0.075 of the height, 30 are a fifth of the
+    width."""
+    corners = [(-1.0, -1.0), (1.0, 1.0)]
+    places = {"above": (0, 0.15), "below": (0, -0.15), "right": (0.4, 0), "left": (-0.4, 0)}
+    for free in places:
+        others = [place for side, place in places.items() if side != free]
+        names = ["squeeze", *["x"] * 5]
+        assert label_sides([(0, 0), *others, *corners], names)[0] == free
+
+
+def test_points_have_their_names_their_colours_and_room():
+    values = [
+        {"row": "se", "cost": 2.0, "gain": 1.0, "text": "a", "low": 1.9, "high": 2.4},
+        {"row": "eca", "cost": 5.0, "gain": 0.0, "text": "b", "low": 4.0, "high": 8.0},
+    ]
+    spec = scatter(values, ("cost", "ms"), ("gain", ["pt", "paired"]), "t")
+    assert [value["side"] for value in spec["data"]["values"]] == ["above", "above"]
+    x, y = (spec["encoding"][axis] for axis in "xy")
+    assert (x["field"], x["title"], y["field"], y["title"]) == (
+        *("cost", "ms", "gain", ["pt", "paired"]),
+    )
+    assert x["scale"] == {"zero": True, "nice": True, "domainMax": pytest.approx(8.8)}
+    assert y["scale"] == {"zero": False, "nice": True, "padding": 14}
+    marks, labels = spec["layer"]
+    assert "color" not in marks["encoding"]
+    assert labels["encoding"] == {"text": {"field": "row"}}
+    far = [{**value, "low": value["low"] + 9, "high": value["high"] + 9} for value in values]
+    coloured = [{**value, "colour": "red"} for value in far]
+    spec = scatter(coloured, ("cost", "ms"), ("gain", "pt"), "")
+    assert spec["encoding"]["x"]["scale"] == {"zero": False, "nice": True, "padding": 34}
+    assert spec["layer"][0]["encoding"]["color"]["field"] == "colour"
+    assert spec["title"] is None
+    svg = to_svg(spec)
+    assert [_places(svg, text)[0] < _places(svg, "b")[0] for text in "ab"] == [True, False]
 
 
 def test_curves_have_one_line_each_and_a_rule_per_drop():
