@@ -9,8 +9,10 @@ from tests.lab.pages.simulated import simulate
 
 from attnlab.instruments.stripe.section import _answer, gates_section
 from attnlab.lab.pages.alerts import alerts
-from attnlab.lab.pages.verdict import study_chips, study_verdict
+from attnlab.lab.pages.verdict import _deviation_chips, baseline_gap, study_chips, study_verdict
+from attnlab.results import Metric
 from attnlab.results.record import StudyRecord, find_study, read_record
+from attnlab.results.table import Group, PaperFigure, StudyRow, Summary
 from attnlab.results.verdict import verdict_sentence
 
 GAIN, LOSS, NONE, UNKNOWN = "better", "worse", "no difference shown", "cannot tell"
@@ -75,6 +77,68 @@ def test_chips_of_a_whole_study(whole):
     ]
     assert chips[-2:] == [("13.3 h of training on GPU", "neutral"), ("a1b2c3d · clean", "neutral")]
     assert sum(text.startswith("baseline ") for text, _ in chips) == 3
+
+
+POINTS = {"name": "top1", "label": "top-1", "unit": "%", "scale": 100, "digits": 2}
+METRES = {"name": "mae", "label": "error", "unit": "m", "better": "lower", "digits": 3}
+
+
+@pytest.mark.parametrize(
+    ("metric", "own", "paper", "found"),
+    [
+        (POINTS, (93.0, 0.1), (94.5, None), ("1.5 pt under", True)),
+        (POINTS, (95.0, 0.1), (94.5, 0.1), ("0.5 pt over", False)),
+        (POINTS, (94.5, 0.1), (94.52, 0.1), ("at", False)),
+        (POINTS, (94.25, 0.1), (94.5, None), ("0.2 pt under", False)),  # 0.3 are allowed
+        (POINTS, (94.0, 0.1), (94.5, 0.75), ("0.5 pt under", False)),  # the paper's own spread
+        (POINTS, (93.5, 0.1), (94.5, 0.75), ("1.0 pt under", True)),
+        (METRES, (0.5, 0.0625), (0.25, None), ("0.25 m over", True)),  # less is better
+        (METRES, (0.25, 0.0625), (0.5, None), ("0.25 m under", False)),
+        (METRES, (0.3125, 0.0625), (0.25, None), ("0.06 m over", False)),  # the seeds' spread
+        (METRES, (0.5, None), (0.25, None), ("0.25 m over", None)),
+    ],
+)
+def test_a_baseline_is_weak_if_it_is_worse_by_more_than_spread(metric, own, paper, found):
+    kind = Metric(**metric)
+    values, printed = {kind.name: Summary(*own, 3)}, {kind.name: PaperFigure(*paper)}
+    plain = StudyRow("plain", True, (0, 1, 2), (), values=values, paper=printed)
+    assert baseline_gap(Group("g", "d", "b", (plain,)), kind) == found
+    for without in (replace(plain, paper={}), replace(plain, values={})):
+        assert baseline_gap(Group("g", "d", "b", (without,)), kind) is None
+
+
+def test_a_weak_baseline_is_said_at_the_top(tmp_path):
+    record = _record(tmp_path, data=("cifar10",), gains={"se": 0.5}, seeds=2)
+    (group,) = record.table.groups
+    own = group.plain.values["top1"]
+    for more, tone in ((1.0, "warn"), (0.0, "good")):
+        plain = replace(group.plain, paper={"top1": PaperFigure(own.mean + more, None)})
+        rows = tuple(plain if row.plain else row for row in group.rows)
+        table = replace(record.table, groups=(replace(group, rows=rows),))
+        changed = replace(record, table=table)
+        chips = {chip.text: chip.tone for chip in study_chips(changed)}
+        side = "1.0 pt under" if more else "at"
+        assert chips[f"baseline cifar10 {side} reference"] == tone
+        texts = [chip.text for chip in alerts(changed)]
+        assert ("Weak baseline on cifar10: 1.0 pt under reference." in texts) == bool(more)
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "detail"),
+    [
+        ([], "no deviation from the recipe", ""),
+        ([("epochs", 12, 164)], "1 deviation from the recipe: epochs 12 → 164", ""),
+        (
+            [("epochs", 12, 164), ("augmentations", "nothing", "crop, flip, colours and mixup")],
+            "2 deviations from the recipe, listed below",
+            "epochs 12 → 164, augmentations nothing → crop, flip, colours and mixup",
+        ),
+    ],
+)
+def test_deviations_are_listed_if_they_are_short(found, text, detail):
+    (chip,) = _deviation_chips(found)
+    assert (chip.text, chip.detail) == (text, detail)
+    assert chip.tone == ("warn" if found else "good")
 
 
 def test_gain_and_loss_of_simulated_runs(tmp_path):
