@@ -297,6 +297,29 @@ def test_a_transformer_of_hugging_face(label: str) -> None:
     assert receipt.replaced[end].startswith("nothing")
 
 
+class Shifts(AfterNorm):
+    """Blocks that add a vector to their state before the step."""
+
+    class Block(AfterNorm.Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.rand(4, 1, 1))
+
+        def forward(self, x):
+            x = x + self.shift
+            return x + self.norm(self.conv(x))
+
+
+def test_what_a_block_adds_to_its_state_itself_stays() -> None:
+    network = made(Shifts)
+    shorter, _ = attnlab.shorten(network, ["blocks.0"], example=SMALL)
+    expected = answer(network, SMALL, ["blocks.0.norm"])
+    assert relative(expected, answer(shorter, SMALL)) <= 1e-12
+    assert [name for name in shorter.state_dict() if name.startswith("blocks.0.")] == [
+        "blocks.0.shift"
+    ]
+
+
 def test_no_second_name_keeps_a_block() -> None:
     network = made(lambda: attnlab.create("resnet20"))
     network.favourite = network.layer1[1]
