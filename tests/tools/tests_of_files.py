@@ -419,7 +419,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/training/test_reporters.py",
         "tests/lab/study/test_damage.py",
     ),
-    "results/table.py": ("tests/lab/study/test_answer.py",),
+    "results/table.py": (
+        "tests/lab/study/test_answer.py",
+        "tests/lab/pages/test_standing.py",
+        "tests/lab/pages/test_verdict.py",
+    ),
     "results/verdict.py": (
         "tests/lab/pages/test_verdict.py",
         "tests/lab/pages/test_plan.py",
