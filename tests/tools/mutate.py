@@ -202,7 +202,7 @@ def _rooms(name: str, near: bool) -> dict[tuple[str, ...], int]:
     """The quick tests of a file, then all those of the rooms that its tests are in, each with the
     seconds of a core after which it is stopped."""
     rooms = tuple(dict.fromkeys(test.rpartition("/")[0] for test in TESTS[name]))
-    quick = {("-m", "not slow", *TESTS[name], *EVERYWHERE): 150}
+    quick = {("-m", "not slow", *TESTS[name], *EVERYWHERE): 300}
     return quick if near else quick | {TESTS[name] if rooms == ("tests",) else rooms: 900}
 
 

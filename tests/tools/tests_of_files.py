@@ -19,7 +19,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_outputs.py",
         "tests/surgery/insertion/test_insert.py",
     ),
-    "residuals/watching.py": ("tests/residuals/test_watching.py",),
+    "residuals/watching.py": (
+        "tests/residuals/test_watching.py",
+        "tests/residuals/test_forms_of_steps.py",
+        "tests/residuals/test_form.py",
+    ),
     "surgery/folding/_rules.py": (
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_refusals.py",
@@ -46,42 +50,64 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/instruments/stiffness/test_metrics.py",
         "tests/instruments/stiffness/test_total.py",
     ),
-    "instruments/stiffness/conventions.py": ("tests/instruments/stiffness/test_conventions.py",),
+    "instruments/stiffness/conventions.py": (
+        "tests/instruments/stiffness/test_conventions.py",
+        "tests/instruments/stiffness/test_plans.py",
+    ),
     "instruments/stiffness/norms.py": ("tests/instruments/stiffness/test_norms.py",),
     "instruments/stiffness/grid.py": ("tests/instruments/stiffness/test_grid.py",),
     "instruments/stiffness/total.py": (
         "tests/instruments/stiffness/test_total.py",
         "tests/instruments/stiffness/test_stiffest.py",
+        "tests/instruments/stiffness/test_grid.py",
     ),
     "instruments/stiffness/stages.py": (
         "tests/instruments/stiffness/test_total.py",
         "tests/instruments/stiffness/test_plans.py",
+        "tests/instruments/stiffness/test_grid.py",
     ),
     "gates/_shared.py": (
         "tests/gates/test_references.py",
         "tests/gates/test_registry.py",
+        "tests/gates/test_parameters.py",
+        "tests/gates/test_pooling.py",
     ),
     "gates/asr.py": ("tests/gates/test_asr.py",),
     "gates/step.py": ("tests/gates/test_step.py", "tests/gates/test_references.py"),
     "gates/registry.py": ("tests/gates/test_registry.py",),
-    "lab/statistics/paired.py": ("tests/lab/statistics/test_statistics.py",),
+    "lab/statistics/paired.py": (
+        "tests/lab/statistics/test_statistics.py",
+        "tests/lab/statistics/test_anytime.py",
+    ),
     "lab/statistics/anytime.py": (
         "tests/lab/statistics/test_anytime.py",
         "tests/lab/statistics/test_equivalent.py",
     ),
-    "lab/study/history.py": ("tests/lab/study/test_history.py",),
+    "lab/study/history.py": (
+        "tests/lab/study/test_history.py",
+        "tests/lab/study/test_threads.py",
+    ),
     "results/run.py": ("tests/lab/study/test_damage.py",),
-    "results/run_reader.py": ("tests/lab/study/test_damage.py",),
+    "results/run_reader.py": (
+        "tests/lab/study/test_damage.py",
+        "tests/lab/study/test_proof.py",
+    ),
     "_checked.py": ("tests/test_bad_inputs.py",),
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
-    "results/checkpoints.py": ("tests/lab/training/test_checkpoint.py",),
+    "results/checkpoints.py": (
+        "tests/lab/training/test_checkpoint.py",
+        "tests/lab/study/test_proof.py",
+    ),
     "residuals/_arms.py": ("tests/residuals/test_additions.py", "tests/residuals/test_steps.py"),
     "residuals/_update.py": (
         "tests/residuals/test_steps.py",
         "tests/residuals/test_additions.py",
         "tests/residuals/test_forms_of_steps.py",
     ),
-    "residuals/inputs.py": ("tests/residuals/test_inputs.py",),
+    "residuals/inputs.py": (
+        "tests/residuals/test_inputs.py",
+        "tests/residuals/test_samples.py",
+    ),
     "residuals/selection.py": (
         "tests/residuals/test_selection_parts.py",
         "tests/surgery/insertion/test_outputs.py",
@@ -98,6 +124,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_effect.py",
         "tests/surgery/insertion/test_exchanges.py",
         "tests/surgery/insertion/test_survival.py",
+        "tests/surgery/insertion/test_paths.py",
     ),
     "surgery/insertion/_causal.py": (
         "tests/surgery/insertion/test_causal_parts.py",
@@ -130,6 +157,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_refusals.py",
         "tests/surgery/folding/test_random.py",
+        "tests/surgery/folding/test_reparameterise.py",
     ),
     "instruments/stiffness/block_sums.py": (
         "tests/instruments/stiffness/test_gate_product.py",
@@ -143,6 +171,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/instruments/stripe/test_values.py",
         "tests/instruments/stripe/test_gates.py",
         "tests/instruments/test_themselves.py",
+        "tests/instruments/stripe/test_stream.py",
     ),
     "instruments/maps/_attention.py": ("tests/instruments/maps/test_maps.py",),
     "instruments/place/gate_spread.py": ("tests/instruments/place/test_strategies.py",),
@@ -153,13 +182,20 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/instruments/test_themselves.py",
     ),
     "instruments/dynamics/three_body.py": ("tests/instruments/dynamics/test_three_body.py",),
-    "instruments/dynamics/theorem2.py": ("tests/instruments/dynamics/test_indices.py",),
+    "instruments/dynamics/theorem2.py": (
+        "tests/instruments/dynamics/test_indices.py",
+        "tests/instruments/dynamics/test_command.py",
+    ),
     "instruments/noise/measure.py": (
         "tests/instruments/noise/test_noise.py",
         "tests/instruments/test_themselves.py",
     ),
     "gates/cbam.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
-    "gates/eca.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
+    "gates/eca.py": (
+        "tests/gates/test_references.py",
+        "tests/gates/test_references_more.py",
+        "tests/gates/test_parameters.py",
+    ),
     "gates/iebn.py": ("tests/gates/test_iebn.py",),
     "evolution/_plain.py": ("tests/evolution/test_primitives.py",),
     "evolution/dynamic.py": (
@@ -176,7 +212,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/evolution/test_primitives.py",
         "tests/evolution/test_axes.py",
     ),
-    "networks/backbones/reparameterized.py": ("tests/networks/backbones/test_reparameterize.py",),
+    "networks/backbones/reparameterized.py": (
+        "tests/networks/backbones/test_reparameterize.py",
+        "tests/surgery/folding/test_fuse.py",
+    ),
     "networks/backbones/resnet.py": (
         "tests/networks/backbones/test_resnet.py",
         "tests/networks/backbones/test_wider.py",
@@ -184,6 +223,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "networks/preprocessing.py": (
         "tests/networks/test_preprocessing.py",
         "tests/subject/test_open.py",
+        "tests/networks/checkpoint/test_known.py",
     ),
     "data/corruptions.py": ("tests/data/test_corruptions.py",),
     "data/augment.py": ("tests/data/test_augment.py",),
@@ -193,13 +233,24 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/regression.py": ("tests/tasks/test_metrics.py",),
     "tasks/style.py": ("tests/tasks/test_style.py",),
     "subject/opening.py": ("tests/subject/test_open.py",),
-    "lab/statistics/equivalent.py": ("tests/lab/statistics/test_equivalent.py",),
+    "lab/statistics/equivalent.py": (
+        "tests/lab/statistics/test_equivalent.py",
+        "tests/lab/statistics/test_statistics.py",
+    ),
     "lab/study/looking.py": ("tests/lab/study/test_looking.py",),
     "page/raster.py": ("tests/lab/pages/test_pictures.py", "tests/lab/pages/test_figures.py"),
-    "page/tables.py": ("tests/lab/pages/test_small_pages.py", "tests/lab/pages/test_verdict.py"),
+    "page/tables.py": (
+        "tests/lab/pages/test_small_pages.py",
+        "tests/lab/pages/test_verdict.py",
+        "tests/lab/pages/test_figures.py",
+        "tests/lab/pages/test_plan.py",
+    ),
     "_address.py": ("tests/lab/study/test_addresses.py",),
     "_spread.py": ("tests/test_spread.py",),
-    "timing.py": ("tests/test_timing.py",),
+    "timing.py": (
+        "tests/test_timing.py",
+        "tests/instruments/speed/test_speed_table.py",
+    ),
     "bridges/hub.py": ("tests/bridges/test_hub.py",),
     "bridges/yolo_study/folder.py": (
         "tests/bridges/test_yolo_kinds.py",
@@ -221,9 +272,15 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/data/test_load.py",
         "tests/data/test_folder_addresses.py",
     ),
-    "data/masks.py": ("tests/segmentation/test_masks.py",),
+    "data/masks.py": (
+        "tests/segmentation/test_masks.py",
+        "tests/segmentation/test_metrics.py",
+    ),
     "data/shards.py": ("tests/data/test_shards.py",),
-    "data/stream.py": ("tests/data/test_stream.py",),
+    "data/stream.py": (
+        "tests/data/test_stream.py",
+        "tests/data/test_folder_addresses.py",
+    ),
     "data/samples.py": (
         "tests/data/test_stream.py",
         "tests/data/test_parquet.py",
@@ -283,6 +340,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/removal/trial.py": (
         "tests/instruments/removal/test_rankings.py",
         "tests/instruments/removal/test_language.py",
+        "tests/instruments/removal/test_bad_inputs.py",
     ),
     "instruments/removal/rankings/tns.py": ("tests/instruments/removal/test_rankings.py",),
     "instruments/removal/rankings/influence.py": ("tests/instruments/removal/test_rankings.py",),
@@ -291,11 +349,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instruments/stiffness/capture.py": (
         "tests/instruments/stiffness/test_capture.py",
         "tests/instruments/stiffness/test_gates.py",
+        "tests/instruments/stiffness/test_measure.py",
+        "tests/instruments/stiffness/test_plans.py",
     ),
     "instruments/stiffness/measure.py": (
         "tests/instruments/stiffness/test_measure.py",
         "tests/instruments/stiffness/test_gates.py",
         "tests/instruments/test_themselves.py",
+        "tests/instruments/stiffness/test_compare.py",
     ),
     "instruments/stripe/history.py": ("tests/instruments/stripe/test_stream.py",),
     "instruments/stripe/section.py": ("tests/lab/pages/test_verdict.py",),
@@ -314,12 +375,15 @@ TESTS: dict[str, tuple[str, ...]] = {
     "lab/pages/alerts.py": (
         "tests/lab/pages/test_standing.py",
         "tests/lab/pages/test_plan.py",
+        "tests/lab/pages/test_verdict.py",
+        "tests/lab/pages/test_metric.py",
     ),
     "lab/pages/cost.py": ("tests/lab/pages/test_figures.py",),
     "lab/pages/doubts.py": ("tests/lab/pages/test_advice.py",),
     "lab/pages/verdict.py": (
         "tests/lab/pages/test_verdict.py",
         "tests/lab/pages/test_metric.py",
+        "tests/lab/pages/test_plan.py",
     ),
     "lab/statistics/power.py": (
         "tests/lab/statistics/test_statistics.py",
@@ -329,12 +393,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "lab/study/definition.py": (
         "tests/lab/study/test_definition.py",
         "tests/lab/study/test_files.py",
+        "tests/lab/study/test_reproduce.py",
     ),
     "lab/study/estimate.py": (
         "tests/lab/study/test_estimate.py",
         "tests/lab/study/test_run.py",
+        "tests/lab/study/test_placement.py",
     ),
-    "lab/study/grid.py": ("tests/lab/study/test_definition.py",),
+    "lab/study/grid.py": (
+        "tests/lab/study/test_definition.py",
+        "tests/lab/study/test_files.py",
+    ),
     "lab/study/lease.py": (
         "tests/lab/study/test_lock.py",
         "tests/lab/study/test_s3.py",
@@ -342,6 +411,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "lab/study/lock.py": (
         "tests/lab/study/test_lock.py",
         "tests/lab/study/test_processes.py",
+        "tests/lab/study/test_stopping.py",
     ),
     "lab/study/shared.py": ("tests/lab/study/test_shared.py",),
     "lab/study/status.py": (
@@ -379,7 +449,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/training/test_recipes.py",
         "tests/lab/training/test_steps.py",
     ),
-    "networks/create.py": ("tests/networks/test_create.py",),
+    "networks/create.py": (
+        "tests/networks/test_create.py",
+        "tests/networks/backbones/test_trained.py",
+    ),
     "networks/backbones/weights.py": ("tests/networks/backbones/test_weights.py",),
     "networks/checkpoint/description.py": ("tests/networks/checkpoint/test_checkpoint.py",),
     "networks/checkpoint/files.py": (
@@ -387,7 +460,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/networks/checkpoint/test_place.py",
         "tests/subject/test_messages.py",
     ),
-    "page/plot.py": ("tests/lab/pages/test_figures.py",),
+    "page/plot.py": (
+        "tests/lab/pages/test_figures.py",
+        "tests/lab/pages/test_details.py",
+        "tests/lab/pages/test_metric.py",
+    ),
     "page/scatter.py": ("tests/lab/pages/test_figures.py",),
     "residuals/products.py": (
         "tests/residuals/test_steps.py",
@@ -397,6 +474,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "residuals/example.py": (
         "tests/residuals/test_example.py",
         "tests/residuals/test_memory.py",
+        "tests/surgery/insertion/test_outputs.py",
     ),
     "residuals/padding.py": (
         "tests/surgery/insertion/test_tokens.py",
@@ -406,7 +484,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/residuals/test_steps.py",
         "tests/residuals/test_axes.py",
     ),
-    "results/damage.py": ("tests/lab/study/test_damage.py",),
+    "results/damage.py": (
+        "tests/lab/study/test_damage.py",
+        "tests/lab/study/test_proof.py",
+    ),
     "results/mirror.py": (
         "tests/lab/study/test_addresses.py",
         "tests/lab/study/test_s3.py",
@@ -418,18 +499,28 @@ TESTS: dict[str, tuple[str, ...]] = {
     "results/record.py": (
         "tests/lab/training/test_reporters.py",
         "tests/lab/study/test_damage.py",
+        "tests/lab/pages/test_standing.py",
+        "tests/lab/pages/test_verdict.py",
     ),
     "results/table.py": (
         "tests/lab/study/test_answer.py",
         "tests/lab/pages/test_standing.py",
         "tests/lab/pages/test_verdict.py",
+        "tests/lab/study/test_looking.py",
+        "tests/bridges/test_hub.py",
     ),
     "results/verdict.py": (
         "tests/lab/pages/test_verdict.py",
         "tests/lab/pages/test_plan.py",
     ),
-    "subject/building.py": ("tests/subject/test_open.py",),
-    "subject/run.py": ("tests/subject/test_open.py",),
+    "subject/building.py": (
+        "tests/subject/test_open.py",
+        "tests/bridges/test_yolo_kinds.py",
+    ),
+    "subject/run.py": (
+        "tests/subject/test_open.py",
+        "tests/bridges/test_yolo_kinds.py",
+    ),
     "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
     "surgery/folding/_own_gates.py": ("tests/surgery/folding/test_own_gates.py",),
     "surgery/folding/_scales.py": ("tests/surgery/folding/test_scales.py",),
@@ -445,6 +536,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "surgery/insertion/_hosted.py": (
         "tests/surgery/insertion/test_insert.py",
         "tests/surgery/insertion/test_paths.py",
+        "tests/surgery/insertion/test_carried.py",
     ),
     "surgery/insertion/host.py": (
         "tests/surgery/insertion/test_insert.py",
@@ -476,7 +568,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/tasks/test_metrics.py",
         "tests/lab/study/test_answer.py",
     ),
-    "tasks/perceptual.py": ("tests/tasks/test_perceptual.py",),
+    "tasks/perceptual.py": (
+        "tests/tasks/test_perceptual.py",
+        "tests/tasks/test_style.py",
+    ),
     "testing/_law.py": (
         "tests/gates/test_testing.py",
         "tests/surgery/insertion/test_survival.py",
