@@ -135,6 +135,61 @@ def test_shares_of_tns_by_hand() -> None:
     torch.testing.assert_close(step_shares(nsi, stages), expected)
 
 
+def test_shares_of_tns_are_those_of_each_image_alone() -> None:
+    """Also of an image whose TNS is 0, and of a stage of one step, which keeps none."""
+    nsi = torch.tensor(
+        [[4.0, 1.0, 3.0, 9.0, 2.0, 6.0, 5.0], [1.0, 5.0, 1.0, 2.0, 7.0, 3.0, 1.0], [2.0] * 7],
+        dtype=torch.float64,
+    )
+    stages = torch.tensor([1, 1, 1, 2, 2, 2, 3])
+    alone = torch.cat([step_shares(each[None], stages) for each in nsi])
+    torch.testing.assert_close(step_shares(nsi, stages), alone)
+    assert alone[:, -1].tolist() == [0, 0, 0]
+    assert not alone[2].any()
+    # Of the first image 1 and 3 around 2, and 2 and 6 around 4: rectangles of 3 · 0.5 and 6 · 0.5,
+    # of which the first lies in the second.
+    expected = [4 / 3, 0, 1.5 / 3, 9 * 1.25 / 3, 0, 1, 0]
+    assert alone[0].tolist() == pytest.approx(expected)
+
+
+def test_a_state_of_nothing_has_no_influence_to_count() -> None:
+    state = torch.tensor([[[3.0, 0.0], [0.0, 0.0], [1.0, 1.0]]])
+    following = torch.tensor([[[0.0, 5.0], [1.0, 1.0], [0.0, 0.0]]])
+    assert influence(state, following, channel_axis=2).tolist() == [1]
+    half = influence(state.half(), 3 * state.half(), channel_axis=2)
+    assert (half.dtype, half.tolist()) == (torch.float32, pytest.approx([0, 0], abs=1e-6))
+
+
+class Nothing(nn.Module):
+    """Two steps of a state that is zero until `later`."""
+
+    def __init__(self, later: float = 0.0) -> None:
+        super().__init__()
+        self.stem, self.later = nn.Linear(12, 6, bias=False), later
+        self.blocks = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+
+    def forward(self, x):
+        x = self.later * self.stem(x.flatten(1))
+        for block in self.blocks:
+            x = x + 0 * block(x)
+        return x + 1
+
+
+@pytest.mark.parametrize(
+    ("ranking", "message"),
+    [
+        ("influence", "The state of step 1.0 is zero on all images, so it has no direction."),
+        ("nsi", "NSI of step 1.0 is not defined on any image: its state is zero."),
+        ("tns", "TNS is not defined on any image: the state of a step is zero on each."),
+    ],
+)
+def test_a_network_whose_state_is_nothing_is_not_ranked(ranking: str, message: str) -> None:
+    trial = RemovalTrial(Nothing().eval(), [torch.randn(3, 3, 2, 2)])
+    with pytest.raises(attnlab.AttnlabError) as error:
+        RANKINGS[ranking].scores(trial, ())
+    assert str(error.value) == f"{message} Choose another ranking: by='output'."
+
+
 def test_ties_of_tns_are_decided_by_nsi(network: nn.Module) -> None:
     trial = RemovalTrial(network, PAIRS)
     share, nsi = scores(trial, "tns"), scores(trial, "nsi")
