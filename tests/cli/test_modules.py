@@ -173,6 +173,10 @@ def test_table_and_python_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Hu et al., CVPR 2018" in rows["se"]
     assert "580 2,184 8,464" in rows["se"]
     assert rows["se"].split()[-4] == "asr:se"
+    assert re.search(r"0\.\d{3} ± 0\.\d{3}", rows["se"])  # it differs between images
+    assert "512 2,048 8,192 " in rows["se"]
+    assert "104.9M 104.9M 104.9M" in rows["gam"]
+    assert rows["cbam"].split()[-4] == "no"
     assert rows["ie"].split()[-2:] == ["asr:ie", "0.269"]
     assert all(line.startswith(f" {name} ") for name, line in rows.items())  # no row is broken
     assert "\nno asr:cbam, asr:sge, asr:bam, asr:scse, asr:gep, asr:coord, asr:ela, " in shown
