@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 
 import attnlab
 from attnlab._errors import OptionError
+from attnlab.residuals.example import example_input
 from attnlab.timing import is_narrow, latencies, ratio_interval
 
 
@@ -115,6 +117,61 @@ def test_it_stops_when_narrow_and_says_when_it_cannot() -> None:
     assert not wide.narrow
     assert wide.busy.startswith("the machine is too busy for a narrower interval (")
     assert str(wide) == f"{wide.statement}; {wide.busy}"
+
+
+class Clock:
+    """A clock that only the functions under test move on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("attnlab.timing._now", lambda: self.now)
+
+    def takes(self, seconds: Callable[[int], float]) -> Callable[[], None]:
+        """A function that takes so long at its n-th call, from 0."""
+        numbers = itertools.count()
+
+        def call() -> None:
+            self.now += seconds(next(numbers))
+
+        return call
+
+
+def test_short_functions_are_repeated_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn takes 5 ms: three runs of 2 ms, after one that does not count and one that does."""
+    clock, counts = Clock(monkeypatch), [0, 0]
+
+    def counted(which: int, seconds: float) -> Callable[[], None]:
+        def take(_: int) -> float:
+            counts[which] += 1
+            return seconds
+
+        return clock.takes(take)
+
+    found = attnlab.latency(counted(0, 2**-9), counted(1, 2**-7), ())
+    assert counts == [2 + 10 * 3, 2 + 10]
+    assert (found.ratio, found.low, found.high, found.rounds) == (4, 4, 4, 10)
+    assert (found.before, found.after) == pytest.approx((2**-9, 2**-7))
+    assert found.narrow
+
+
+def test_when_the_rounds_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 rounds three odd ones no longer count, but they are looked at after 10, 13 and 17; and
+    rounds end when the time is over, not before the tenth."""
+    clock = Clock(monkeypatch)
+    odd = [clock.takes(lambda _: 1.0), clock.takes(lambda call: 4.0 if call in (2, 3, 4) else 1.0)]
+    found = attnlab.latency(*odd, (), seconds=1000)
+    assert (found.rounds, found.ratio, found.narrow) == (17, 1, True)
+    for seconds, rounds in ((60, 18), (58, 18), (57, 17), (1, 10)):
+        two = [clock.takes(lambda _: 1.0), clock.takes(lambda call: 4.0 if call % 2 else 1.0)]
+        found = attnlab.latency(*two, (), seconds=seconds)  # 17 rounds take 8 · 7 + 2 = 58
+        assert (found.rounds, found.narrow) == (rounds, False)
+        assert (found.low, found.high) == (1, 4)
+
+
+def test_an_example_is_made_of_what_the_network_says() -> None:
+    network = attnlab.create("resnet20")
+    found = attnlab.latency(network, network, seconds=0.01)
+    assert found.batch == len(example_input(network))
 
 
 def test_text_is_consistent() -> None:
