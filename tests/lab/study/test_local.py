@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,29 +38,112 @@ def test_an_end_without_a_signal_has_the_reason_of_the_run(tmp_path: Path) -> No
     assert _outcome(job, 1).message == "the disk is full"
 
 
-@pytest.mark.parametrize(
-    ("slot", "number", "devices", "visible", "expected"),
-    [
-        (0, 4, 1, None, "0"),
-        (5, 4, 1, None, "1"),
-        (1, 4, 2, None, "2,3"),
-        (1, 3, 2, None, "2,0"),
-        (0, 2, 3, None, "0,1"),
-        (1, 2, 1, "7,5", "5"),
-    ],
-)
-def test_a_slot_has_gpus_of_its_own(
-    slot: int,
-    number: int,
-    devices: int,
-    visible: str | None,
-    expected: str,
+def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for module in ("executors.local", "threads"):
+        monkeypatch.setattr(f"attnlab.lab.study.{module}.cores", lambda: 8)
+    assert (LocalExecutor().slots, LocalExecutor().threads) == (8, 1)
+    assert LocalExecutor(slots=3).threads == 2
+    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 2)
+    assert (LocalExecutor().slots, LocalExecutor().threads) == (2, 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [_gpus(slot, 2, 1) for slot in range(3)] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert [_gpus(slot, 2, 1) for slot in range(3)] == ["4", "7", "4"]
+
+
+def test_a_run_on_several_devices_has_as_many_cores_and_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert _gpus(slot, number, devices) == expected
+    for module in ("executors.local", "threads"):
+        monkeypatch.setattr(f"attnlab.lab.study.{module}.cores", lambda: 8)
+    executor = LocalExecutor(devices=2)
+    assert (executor.slots, executor.threads) == (4, 1)
+    assert LocalExecutor(slots=2, devices=2).threads == 2
+    assert LocalExecutor(devices=16).slots == 1
+    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 4)
+    assert LocalExecutor(devices=2).slots == 2
+    assert [_gpus(slot, 4, 2) for slot in range(3)] == ["0,1", "2,3", "0,1"]
+    assert _gpus(0, 4, 8) == "0,1,2,3"
+
+
+def test_a_run_has_its_threads_and_keeps_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user set about memory stays."""
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    given = [LocalExecutor(slots=1)._environment(0, replace(job_in(tmp_path), threads=3))]
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    given.append(LocalExecutor(slots=1)._environment(0, replace(job_in(tmp_path), threads=3)))
+    names = ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+    assert [tuple(env[name] for name in names) for env in given] == [
+        ("3", "17179869184", "33554432"),
+        ("3", "1", "33554432"),
+    ]
+
+
+class Made:
+    """A process that ends with `code` after it was asked so many times."""
+
+    def __init__(self, asked: int, code: int) -> None:
+        self.left, self.code = asked, code
+        self.returncode: int | None = None
+        self.stopped = 0
+
+    def poll(self) -> int | None:
+        self.left -= 1
+        if self.left < 0:
+            self.returncode = self.code
+        return self.returncode
+
+    def terminate(self) -> None:
+        self.stopped += 1
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.stopped < 2:  # does not hear the first signal
+            raise subprocess.TimeoutExpired("run", timeout or 0)
+        return -signal.SIGTERM
+
+
+def test_as_many_runs_at_a_time_as_slots_and_each_slot_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four runs in two slots: the second ends before the first, and the third fails."""
+    jobs = [replace(job_in(tmp_path / name), run_id=name) for name in "abcd"]
+    made = dict(zip("abcd", (Made(3, 0), Made(0, 0), Made(1, 1), Made(0, 0)), strict=True))
+    begun: list[tuple[str, int]] = []
+
+    def start(self: LocalExecutor, job: Job, slot: int, servers: object) -> Made:
+        del servers
+        begun.append((job.run_id, slot))
+        assert sum(made[name].returncode is None for name, _ in begun) <= self.slots
+        return made[job.run_id]
+
+    monkeypatch.setattr(LocalExecutor, "_start", start)
+    monkeypatch.setattr("attnlab.lab.study.executors.local._POLL", 0)
+    outcomes = list(LocalExecutor(slots=2).execute(jobs))
+    assert begun == [("a", 0), ("b", 1), ("c", 1), ("d", 1)]
+    assert [(each.job.run_id, each.status) for each in outcomes] == [
+        *(("b", "done"), ("c", "failed"), ("a", "done"), ("d", "done")),
+    ]
+    assert not any(each.stopped for each in made.values())
+
+
+def test_runs_that_go_on_are_stopped_with_their_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked again if they do not end; those that have ended are left alone."""
+    jobs = [replace(job_in(tmp_path / name), run_id=name) for name in "ab"]
+    made = {"a": Made(0, 0), "b": Made(100, 0)}
+    monkeypatch.setattr(LocalExecutor, "_start", lambda _, job, *__: made[job.run_id])
+    running = LocalExecutor(slots=2).execute(jobs)
+    assert next(running).job.run_id == "a"
+    running.close()
+    assert [each.stopped for each in made.values()] == [0, 2]
 
 
 def test_ray_says_where_and_with_what(monkeypatch: pytest.MonkeyPatch) -> None:

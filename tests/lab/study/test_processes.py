@@ -20,7 +20,7 @@ from tests.lab.study._small import small_study
 
 from attnlab.lab.study import LocalExecutor, Store, planned_runs, run_study
 from attnlab.lab.study.executors import _forks
-from attnlab.lab.study.executors.local import RunProcess, _gpus
+from attnlab.lab.study.executors.local import RunProcess
 from attnlab.lab.study.lock import claim, is_claimed, is_left_behind
 from attnlab.lab.study.plan import write_plan
 from attnlab.lab.study.run import study_jobs
@@ -98,56 +98,6 @@ def test_a_killed_run_loses_nothing_else_and_resumes_to_the_same_weights(tmp_pat
         load_file(folder / "model.safetensors") for folder in (directory, tmp_path / "straight")
     )
     assert all(found[name].equal(expected[name]) for name in expected)
-
-
-def test_slots_divide_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for module in ("executors.local", "threads"):
-        monkeypatch.setattr(f"attnlab.lab.study.{module}.cores", lambda: 8)
-    assert (LocalExecutor().slots, LocalExecutor().threads) == (8, 1)
-    assert LocalExecutor(slots=3).threads == 2
-    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 2)
-    assert (LocalExecutor().slots, LocalExecutor().threads) == (2, 4)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [_gpus(slot, 2, 1) for slot in range(3)] == ["0", "1", "0"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    assert [_gpus(slot, 2, 1) for slot in range(3)] == ["4", "7", "4"]
-
-
-def test_a_run_on_several_devices_has_as_many_cores_and_gpus(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for module in ("executors.local", "threads"):
-        monkeypatch.setattr(f"attnlab.lab.study.{module}.cores", lambda: 8)
-    executor = LocalExecutor(devices=2)
-    assert (executor.slots, executor.threads) == (4, 1)
-    assert LocalExecutor(slots=2, devices=2).threads == 2
-    assert LocalExecutor(devices=16).slots == 1
-    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: 4)
-    assert LocalExecutor(devices=2).slots == 2
-    assert [_gpus(slot, 4, 2) for slot in range(3)] == ["0,1", "2,3", "0,1"]
-    assert _gpus(0, 4, 8) == "0,1,2,3"
-
-
-def job_with(threads: int) -> Job:
-    return Job("0", "a run", "{}", "{}", "nowhere", threads)
-
-
-def test_a_run_has_its_threads_and_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the user set about memory stays."""
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    given = [LocalExecutor(slots=1)._environment(0, job_with(threads=3))]
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
-    given.append(LocalExecutor(slots=1)._environment(0, job_with(threads=3)))
-    names = ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-    assert [tuple(env[name] for name in names) for env in given] == [
-        ("3", "17179869184", "33554432"),
-        ("3", "1", "33554432"),
-    ]
 
 
 LONG = """
@@ -291,7 +241,9 @@ def test_what_runs_are_forked_from_has_one_thread_and_no_gpu() -> None:
         "assert torch.random.get_rng_state().equal(before)\n"
         "print(len(os.listdir('/proc/self/task')), torch.cuda.is_initialized())\n"
     )
-    environment = LocalExecutor(slots=1, threads=1)._environment(0, job_with(threads=1))
+    environment = LocalExecutor(slots=1, threads=1)._environment(
+        0, Job("0", "a run", "{}", "{}", "nowhere", 1)
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
