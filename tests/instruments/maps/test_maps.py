@@ -7,12 +7,13 @@ import timm
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import attnlab
 from attnlab import _errors
 from attnlab.cli import main
 from attnlab.instruments.maps import MapsResult, mean_maps
-from attnlab.instruments.maps._attention import handling_maps
+from attnlab.instruments.maps._attention import MeanMap, distance, handling_maps
 from attnlab.instruments.maps.measure import maps as measured_maps
 
 WIDTH, HEADS = 24, 2
@@ -265,6 +266,53 @@ def test_weights_of_another_shape_are_no_map(flat):
     with handling_maps(network := Reshaped(flat), lambda key, map_: seen.append(key) or map_):
         network(torch.randn(3, 5, 4))
     assert seen == ([] if flat else [("", 0)])
+
+
+def test_the_distance_of_two_maps_by_hand():
+    """Two queries of three keys: no key in common, half of the weight, the same."""
+    one = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    other = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5]])
+    given, found = torch.stack([one, one])[None], torch.stack([other, one])[None]
+    torch.testing.assert_close(distance(given, found, None), torch.tensor([[0.75, 0.0]]).double())
+    nan = given.masked_fill(given == 0, torch.nan)
+    assert distance(nan, nan, None).tolist() == [[0, 0]]
+
+
+def test_the_distance_of_padded_maps_is_over_what_there_is():
+    """The last of three tokens is padding, as a query and as a key."""
+    one = torch.tensor([[1.0, 0.0, 9.0], [0.0, 1.0, 9.0], [7.0, 7.0, 7.0]])
+    other = torch.tensor([[0.0, 1.0, 5.0], [0.0, 1.0, 2.0], [0.0, 0.0, 0.0]])
+    valid = torch.tensor([[True, True, False], [False, False, False]])
+    pair = (torch.stack([each, each])[:, None] for each in (one, other))
+    assert distance(*pair, valid).tolist() == [[0.5], [0]]
+
+
+def test_a_mean_map_is_over_the_inputs_that_have_both_tokens():
+    """Of two texts of which one has two tokens and one three; and what stands in for each."""
+    longer = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    shorter = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [torch.nan] * 3])
+    valid = torch.tensor([[True, True, True], [True, True, False]])
+    both = torch.stack([longer, shorter])[:, None]
+    mean = MeanMap()
+    mean.see(both, valid)
+    wanted = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]).double()
+    torch.testing.assert_close(mean.mean[0], wanted)
+    apart = MeanMap()
+    apart.see(both[1:, :, :2, :2], valid[1:, :2])  # the shorter one first, without its padding
+    apart.see(both[:1], None)
+    torch.testing.assert_close(apart.mean, mean.mean)
+    torch.testing.assert_close(apart.sum, mean.sum)
+    padded = MeanMap()
+    padded.see(F.pad(both, (0, 1, 0, 1)), F.pad(valid, (0, 1)))
+    assert padded.without_padding().mean.shape == (1, 3, 3)
+    torch.testing.assert_close(padded.without_padding().mean, mean.mean)
+    own = both.clone()
+    found = mean.for_inputs(own, valid)
+    torch.testing.assert_close(found[0, 0].double(), wanted)
+    assert found[1, 0, :2].tolist() == [[0.5, 0.5, 0], [0.5, 0.5, 0]]
+    assert found[1, 0, 2].isnan().all()  # it has no mean: its own
+    cut = torch.tensor([[False, True, True]])  # each row adds up to 1 over the keys that are there
+    assert mean.for_inputs(own[:1], cut)[0, 0, 0].tolist() == [0, 1, 0]
 
 
 def test_windows_are_refused():
