@@ -378,7 +378,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/pages/test_verdict.py",
         "tests/lab/pages/test_metric.py",
     ),
-    "lab/pages/cost.py": ("tests/lab/pages/test_figures.py",),
+    "lab/pages/cost.py": (
+        "tests/lab/pages/test_cost.py",
+        "tests/lab/pages/test_figures.py",
+    ),
     "lab/pages/doubts.py": ("tests/lab/pages/test_advice.py",),
     "lab/pages/verdict.py": (
         "tests/lab/pages/test_verdict.py",
