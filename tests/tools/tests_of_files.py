@@ -260,6 +260,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "cli/_words.py": ("tests/cli/test_words.py",),
     "cli/modules.py": ("tests/cli/test_modules.py",),
     "cli/driver.py": (
+        "tests/cli/test_driver.py",
         "tests/cli/test_words.py",
         "tests/cli/test_try.py",
     ),
