@@ -232,7 +232,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/classification.py": ("tests/tasks/test_metrics.py",),
     "tasks/regression.py": ("tests/tasks/test_metrics.py",),
     "tasks/style.py": ("tests/tasks/test_style.py",),
-    "subject/opening.py": ("tests/subject/test_open.py",),
+    "subject/opening.py": (
+        "tests/subject/test_open.py",
+        "tests/subject/test_messages.py",
+    ),
     "lab/statistics/equivalent.py": (
         "tests/lab/statistics/test_equivalent.py",
         "tests/lab/statistics/test_statistics.py",

@@ -57,6 +57,12 @@ def test_robertson_starts_at_time_zero():
     torch.testing.assert_close(solution.states[-1], expected, rtol=5e-5, atol=0)
 
 
+@pytest.mark.parametrize(("mu", "period"), [(1, 6.6633), (100, 162.84), (1000, 1614.3)])
+def test_van_der_pol_is_solved_over_about_two_periods(mu, period):
+    """The period of μ = 1 by its series, of large μ by two terms of the asymptotic one."""
+    assert PROBLEMS[f"van_der_pol_{mu}"].end / period == pytest.approx(2, rel=0.06)
+
+
 def test_van_der_pol_period():
     """For large μ the period is μ(3 − 2 ln 2) + 7.014 μ^(−1/3) + …; u(0) = 2 recurs."""
     mu = 100.0
