@@ -457,6 +457,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/training/test_steps.py",
     ),
     "networks/create.py": (
+        "tests/networks/backbones/test_decoder.py",
         "tests/networks/test_create.py",
         "tests/networks/backbones/test_trained.py",
     ),

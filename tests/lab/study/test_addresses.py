@@ -472,3 +472,24 @@ def test_a_run_of_its_own_is_trained_at_an_address(
         machines.on("c")
         with pytest.raises(InputError, match=r"memory://bucket/runs/mine is worked on by .*, proc"):
             train(run.config, f"{ADDRESS}/mine", threads=1)
+
+
+def test_of_a_run_that_goes_on_only_the_last_checkpoint_is_at_the_address() -> None:
+    first, *_ = jobs()
+    directory = Path(first.directory)
+    mirror = mirrors.mirror_of(directory.parent)
+    assert mirror is not None
+    checkpoints = directory / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (directory / "config.json").write_text(first.config)
+    carried = []
+    for epoch in (1, 2):
+        (checkpoints / f"epoch-{epoch:04d}.pt").write_bytes(b"weights" * epoch)
+        mirror.carry(directory)
+        carried.append([name for name in objects() if "epoch" in name])
+    assert [len(each) for each in carried] == [1, 1]
+    assert carried[0] != carried[1]
+    written = MemoryFileSystem().cat_file(f"/bucket/runs/{carried[1][0]}")
+    assert written == b"weights" * 2
+    mirror.carry(directory)  # nothing is new, so nothing changes
+    assert [name for name in objects() if "epoch" in name] == carried[1]

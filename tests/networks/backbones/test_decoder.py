@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import attnlab
-from attnlab._errors import InputError, OptionError, UnknownNameError
+from attnlab._errors import InputError, OptionError, UnknownNameError, WeightsError
 
 SMALL = {"width": 32, "depth": 3, "heads": 4, "context": 24, "hidden": 48}
 LLAMA = {
@@ -143,3 +145,18 @@ def test_memory_of_this_machine() -> None:
 
     there = physical_memory()
     assert there is None or there > 2**28
+
+
+def test_a_family_of_transformers_takes_a_file_of_weights(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    llama = attnlab.create("transformers:llama", 50, **LLAMA)
+    torch.save(llama.state_dict(), tmp_path / "llama.pt")
+    again = attnlab.create("transformers:llama", 50, tmp_path / "llama.pt", **LLAMA)
+    for name, value in again.state_dict().items():
+        assert torch.equal(value, llama.state_dict()[name]), name
+    with pytest.raises(WeightsError) as error:
+        attnlab.create("transformers:llama", 50, "published", **LLAMA)
+    assert str(error.value) == (
+        "There is no file of weights at 'published'. Expected the path of a .safetensors or torch "
+        "file; published weights are read by transformers' own from_pretrained."
+    )
