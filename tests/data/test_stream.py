@@ -4,6 +4,7 @@ by workers that live on."""
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
 import time
@@ -21,7 +22,7 @@ from attnlab._errors import InputError
 from attnlab.data import Data, DataConfig, data_checksum, load_data, samples
 from attnlab.data.batches import shuffled, training_chunks
 from attnlab.data.decoding import drawing, random_part
-from attnlab.data.samples import Packed
+from attnlab.data.samples import Packed, read_first
 from attnlab.lab.training import Recipe
 from attnlab.networks.preprocessing import Preprocessing
 
@@ -217,6 +218,14 @@ def test_many_images_are_told_apart_by_some(
     assert data_checksum(config) == some
     other.rename(other.with_name("44.jpg"))
     assert data_checksum(config) != some
+
+
+def test_up_to_twenty_thousand_images_are_all_read_first() -> None:
+    assert read_first(range(20_000)) == range(20_000)
+    some = read_first(range(20_001))
+    assert (len(some), some[0], some[-1]) == (2_000, 0, 20_000)
+    assert max(b - a for a, b in itertools.pairwise(some)) <= 11  # evenly spread
+    assert read_first(range(20_001), every=True) == range(20_001)
 
 
 def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+import timm
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -155,6 +156,22 @@ def test_gates_are_noted(network):
     # NSI of every step is doubled, and with it every M₂ that is reached.
     branch = stiffness(gated, [IMAGES[:4]], convention="branch")
     assert found.tns == pytest.approx(2 * branch.tns, rel=1e-5)
+
+
+def test_inserted_gates_are_noted_beside_the_networks_own():
+    own = timm.create_model(
+        "vit_tiny_patch16_224",
+        img_size=32,
+        patch_size=8,
+        embed_dim=24,
+        depth=3,
+        num_heads=2,
+        init_values=0.5,
+    )
+    gated, _ = attnlab.insert(own.eval(), "token")
+    for each, noted in ((gated, True), (own, False)):
+        notes = stiffness(each.eval(), [IMAGES[:4]], progress=False).notes
+        assert any(note.startswith("The network has gates; ") for note in notes) is noted
 
 
 class Dead(nn.Module):

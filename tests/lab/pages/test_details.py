@@ -23,6 +23,7 @@ from attnlab.instruments.details.section import (
     _cell,
     _compared,
     _curve_figure,
+    _curves,
     _masks,
     _pictures,
     details_sections,
@@ -149,6 +150,18 @@ def test_curves_are_means_of_the_runs_that_have_them_at_the_same_places():
     axes = spec["encoding"]
     assert (spec["title"], axes["x"]["title"], axes["y"]["title"]) == ("cat", "courage", "truth")
     assert axes["color"]["scale"] == {"domain": ["se"], "range": ["red"]}
+
+
+def test_every_set_of_curves_has_its_heading_and_a_picture_of_each_line():
+    run = details("se", 0)
+    (one,) = run.curves
+    other = replace(one, title="Love by age", lines={"dog": one.lines["cat"], "cat": (0, 0, 0)})
+    parts = _curves({"se": [replace(run, curves=(one, other))]}, {"se": "red"})
+    assert [part.text for part in parts[::3]] == ["Truth by courage", "Love by age"]
+    assert [[each.spec["title"] for each in part.figures] for part in parts[2::3]] == [
+        ["cat"],
+        ["dog", "cat"],
+    ]
 
 
 def test_what_another_task_shows_has_no_place_in_the_table():

@@ -204,6 +204,16 @@ def test_gates_that_are_constant_alike_or_vary_are_told_apart(constant, alike, v
     assert _answer(constant, alike, vary) == said
 
 
+def test_alerts_begin_with_the_worst(tmp_path):
+    settings = {"gains": {"se": 0.5}, "finished": 0.9, "failed": "It is lost.\nAt line 3."}
+    found = alerts(_record(tmp_path, data=("cifar10",), **settings))
+    assert (found[0].tone, found[0].detail) == ("bad", "It is lost.")
+    order = ["bad", "warn", "neutral", "good"]
+    places = [order.index(chip.tone) for chip in found]
+    assert places == sorted(places)
+    assert len(set(places)) >= 3
+
+
 def test_constant_gates_are_said_to_fold_only_where_a_run_was_folded(tmp_path):
     """`lambda` is the same for every input, and folds only where it left the state as it is."""
     record = _record(tmp_path, data=("cifar10",), seeds=2)
