@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
@@ -198,11 +199,19 @@ def test_ties_of_tns_are_decided_by_nsi(network: nn.Module) -> None:
     assert sorted(ties, key=share.__getitem__) == sorted(ties, key=nsi.__getitem__)
 
 
-def test_greedy_measures_again(network: nn.Module) -> None:
-    chosen = removal_order(RemovalTrial(network, PAIRS), RANKINGS["output"], 3)
+def loss_change(network: nn.Module, *blocks: str) -> float:
+    whole, rest = without(network), without(network, *blocks)
+    return (F.cross_entropy(rest, LABELS) - F.cross_entropy(whole, LABELS)).item()
+
+
+@pytest.mark.parametrize(("ranking", "measure"), [("output", change), ("loss", loss_change)])
+def test_greedy_measures_again(
+    network: nn.Module, ranking: str, measure: Callable[..., float]
+) -> None:
+    chosen = removal_order(RemovalTrial(network, PAIRS), RANKINGS[ranking], 3)
     gone: list[str] = []
     for each in chosen:
-        left = {name: change(network, *gone, name) for name in REMOVABLE if name not in gone}
+        left = {name: measure(network, *gone, name) for name in REMOVABLE if name not in gone}
         first, second = sorted(left.values())[:2]
         assert each.step.name == min(left, key=left.__getitem__)
         assert (each.score, each.next) == pytest.approx((first, second), rel=1e-9)

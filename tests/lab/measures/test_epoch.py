@@ -116,6 +116,37 @@ def test_in_batches_it_is_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
             assert other == pytest.approx(each, rel=1e-4, abs=1e-6), (name, place)
 
 
+class Wide(nn.Module):
+    """A step of 80 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.branch = nn.Conv2d(3, 80, 4, 4), nn.Conv2d(80, 80, 1)
+        self.norm, self.head = nn.BatchNorm2d(80), nn.Linear(80, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem(images)
+        return self.head((x + self.norm(self.branch(x))).mean((2, 3)))
+
+
+def test_of_wide_gates_64_channels_are_kept() -> None:
+    data = load_data(DataConfig(name="fake", test_subset=4))
+    config = RunConfig(data="fake", backbone="resnet20", recipe={"name": "digits", "epochs": 2})
+    network, _ = attnlab.insert(Wide().eval(), "se", example=torch.randn(1, 3, 32, 32))
+    task = build_task(config.task, data.facts)
+    found = EpochMeasure(MeasureConfig(every_epoch=4))(network, task, data, CPU)
+    (kept,) = found["gates"].values()
+    images = next(Subject("", nn.Identity(), data, task=task).inputs(4))
+    seen: list[Tensor] = []
+    gate = next(iter(attachments(network)))[1].gate_module
+    gate.register_forward_hook(lambda _module, _given, output: seen.append(output))
+    with torch.no_grad():
+        network(images)
+    means = seen[0].flatten(1).mean(0).tolist()
+    assert len(kept) == 64
+    assert all(min(abs(each - mean) for mean in means) < 1e-5 for each in kept)
+
+
 def test_networks_without_attention_or_steps() -> None:
     data = load_data(DataConfig(name="fake", test_subset=4))
     config = RunConfig(data="fake", backbone="resnet20", recipe={"name": "digits", "epochs": 2})

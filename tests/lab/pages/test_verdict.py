@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.lab.pages.simulated import simulate
 
-from attnlab.instruments.stripe.section import _answer, gates_section
+from attnlab.instruments.stripe import StripeResult
+from attnlab.instruments.stripe.section import _answer, gates_section, stripe_figures
 from attnlab.lab.pages.alerts import alerts
 from attnlab.lab.pages.verdict import _deviation_chips, baseline_gap, study_chips, study_verdict
 from attnlab.results import Metric
@@ -202,6 +203,15 @@ def test_alerts_name_best_epoch_and_convention(whole):
 )
 def test_gates_that_are_constant_alike_or_vary_are_told_apart(constant, alike, vary, said):
     assert _answer(constant, alike, vary) == said
+
+
+def test_the_gates_of_three_blocks_are_shown(tmp_path):
+    record = _record(tmp_path, data=("cifar10",), gains={"se": 0.5}, seeds=2)
+    (group,) = record.table.groups
+    found = record.of(group, "se")[0].stored.measured_result(StripeResult)
+    assert len(found.sites) > 3
+    assert len(stripe_figures(found)) == 3
+    assert len(stripe_figures(replace(found, sites=found.sites[:2]))) == 2
 
 
 def test_alerts_begin_with_the_worst(tmp_path):

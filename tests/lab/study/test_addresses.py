@@ -491,5 +491,9 @@ def test_of_a_run_that_goes_on_only_the_last_checkpoint_is_at_the_address() -> N
     assert carried[0] != carried[1]
     written = MemoryFileSystem().cat_file(f"/bucket/runs/{carried[1][0]}")
     assert written == b"weights" * 2
+    (checkpoints / "epoch-0002.pt").write_bytes(b"others")
+    mirror.carry(directory)
+    carried.append([name for name in objects() if "epoch" in name])
+    assert MemoryFileSystem().cat_file(f"/bucket/runs/{carried[2][0]}") == b"others"
     mirror.carry(directory)  # nothing is new, so nothing changes
-    assert [name for name in objects() if "epoch" in name] == carried[1]
+    assert [name for name in objects() if "epoch" in name] == carried[2]
