@@ -676,6 +676,52 @@ def test_checkpointed_blocks(gate, reentrant):
     torch.testing.assert_close(*gradients)
 
 
+class PartCheckpointed(nn.Module):
+    """A block that checkpoints its own inside, the addition too, as those of mmcv do."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+        self.scale = nn.Parameter(torch.full((channels, 1, 1), 0.5))
+        self.reentrant = None
+
+    def forward(self, x):
+        def inner(x):
+            return x + self.scale * self.conv(x)
+
+        if self.reentrant is None:
+            return inner(x)
+        return checkpoint(inner, x, use_reentrant=self.reentrant)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize("gate", ["se", "asr:se", "step"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_an_addition_in_a_checkpointed_part_of_a_forward(gate, reentrant):
+    network = gated(Plain(PartCheckpointed), gate).train()
+    want = network(images())
+    for block in network.blocks:
+        block.reentrant = reentrant
+    with torch.no_grad():  # nothing is run again
+        torch.testing.assert_close(network(images()), want)
+    with pytest.raises(SiteError) as error:
+        network(images())
+    assert str(error.value) == (
+        "The gate 'blocks.0.attnlab' acts at an addition of 'blocks.0', which is made in a part of "
+        "that module's forward whose activations are checkpointed: the backward pass runs that "
+        "part alone once more, without the gate. Switch checkpointing off inside of the module, "
+        "and checkpoint it as a whole."
+    )
+
+
+def test_a_checkpointed_block_that_checkpoints_nothing_inside():
+    network = gated(Plain(PartCheckpointed), "step").train()
+    given = [images().requires_grad_() for _ in range(2)]
+    network.blocks[0](network.stem(given[0])).sum().backward()
+    checkpoint(network.blocks[0], network.stem(given[1]), use_reentrant=True).sum().backward()
+    torch.testing.assert_close(given[1].grad, given[0].grad)
+
+
 def test_one_process_of_ddp(tmp_path):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
