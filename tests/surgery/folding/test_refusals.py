@@ -160,6 +160,42 @@ def test_reason(branch):
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
+def same_data(branch: Tied) -> None:
+    branch.second.weight = nn.Parameter(branch.first.weight.data)
+
+
+def overlapping(branch: Tied) -> None:
+    memory = torch.randn(C * C + 1)
+    branch.first.weight.data = memory[1:].view(C, C, 1, 1)
+    branch.second.weight = nn.Parameter(memory[:-1].view(C, C, 1, 1))
+
+
+@pytest.mark.parametrize("tie", [same_data, overlapping])
+def test_parameters_in_one_memory(tie):
+    torch.manual_seed(0)
+    branch = Tied()
+    tie(branch)
+    network = Residual(branch, nn.Identity(), C, axis=1).eval()
+    attnlab.insert(network, "asr:se", example=IMAGES, inplace=True)
+    before = copy.deepcopy(network.state_dict())
+    with pytest.raises(FoldError, match="weight' is a buffer or shared with another module"):
+        attnlab.fold(network, example=IMAGES, inplace=True)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_parameters_side_by_side_in_one_memory():
+    torch.manual_seed(0)
+    branch = Tied()
+    memory = torch.randn(2, C, C, 1, 1)
+    branch.first.weight = nn.Parameter(memory[0])
+    branch.second.weight = nn.Parameter(memory[1])
+    network = stir(Residual(branch, nn.Identity(), C, axis=1))
+    stir_gates(attnlab.insert(network, "asr:se", example=IMAGES, inplace=True)[0])
+    want = network(IMAGES).detach()
+    attnlab.fold(network, example=IMAGES, inplace=True)
+    torch.testing.assert_close(network(IMAGES).detach(), want)
+
+
 def test_norm_without_affine_parameters():
     with pytest.raises(FoldError) as raised:
         attnlab.fold(gated(no_affine()), example=IMAGES)

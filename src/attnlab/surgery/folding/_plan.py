@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -137,7 +137,8 @@ def _acting(place: Place, gates: Mapping[str, Node], flow: Flow) -> tuple[int, i
 
 
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
-    """The parameters, and the scales of frozen norms, that belong to one module only."""
+    """The parameters, and the scales of frozen norms, that belong to one module only and share
+    their memory with no other."""
     owners: dict[int, set[int]] = {}
     for _, module in list_modules(network):
         for tensor in (*module._parameters.values(), *module._buffers.values()):
@@ -145,7 +146,32 @@ def foldable_parameters(network: nn.Module) -> frozenset[str]:
                 owners.setdefault(id(tensor), set()).add(id(module))
     names = (*(name for name, _ in list_parameters(network)), *frozen_scales(network))
     tensors = _tensors(network)
-    return frozenset(n for n in names if n in tensors and len(owners[id(tensors[n])]) == 1)
+    shared = _in_shared_memory(tensors.values())
+    return frozenset(
+        name
+        for name in names
+        if name in tensors
+        and len(owners[id(tensors[name])]) == 1
+        and id(tensors[name]) not in shared
+    )
+
+
+def _in_shared_memory(tensors: Iterable[Tensor]) -> set[int]:
+    """The ids of those whose memory overlaps another's, as `a.weight.data = b.weight.data` makes
+    it: a copy of the network has memory for each, `inplace=True` would scale both."""
+    memory = sorted(
+        (each.data_ptr(), each.data_ptr() + each.nbytes, id(each))
+        for each in tensors
+        if type(each) in (Tensor, nn.Parameter) and each.numel()
+    )
+    found: set[int] = set()
+    end, reaches = 0, 0
+    for first, last, each in memory:
+        if first < end:
+            found |= {reaches, each}
+        if last > end:
+            end, reaches = last, each
+    return found
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:
