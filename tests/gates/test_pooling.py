@@ -1,12 +1,15 @@
-"""Sums over space and single axes in either memory order, against NumPy in float64."""
+"""Sums over space and single axes in either memory order, against NumPy in float64; traces."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attnlab.gates import build_gate
 from attnlab.gates._pooling import LARGE_MAP, over_axis, over_space, shrink, spatial_mean
 from attnlab.gates._shared import FEW_PIXELS, scaled_and_shifted
 
@@ -59,3 +62,23 @@ def test_scaled_and_shifted(order: torch.memory_format, side: int) -> None:
     got = scaled_and_shifted(x, scale, shift).numpy()
     np.testing.assert_allclose(got, x.numpy() * scale.numpy() + shift.numpy(), rtol=1e-12)
     torch.testing.assert_close(x, before, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", ["cbam", "srm", "sge", "simam", "ema"])
+def test_a_trace_goes_to_a_file_and_back_with_its_gradients(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gate = build_gate(name, 8).double().eval()
+    for parameter in gate.parameters():
+        nn.init.normal_(parameter)
+    torch.jit.trace(gate, torch.randn(2, 8, 5, 6).double()).save(str(tmp_path / "gate.pt"))
+    loaded = torch.jit.load(str(tmp_path / "gate.pt"))
+    branch = torch.randn(3, 8, 7, 4).double()  # another size than that of the trace
+    found = []
+    for each in (gate, loaded):
+        given = branch.clone().requires_grad_()
+        gates = each(given)
+        (gates * branch).sum().backward()
+        found.append((gates, given.grad))
+    torch.testing.assert_close(found[1], found[0])

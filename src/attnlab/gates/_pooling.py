@@ -26,9 +26,11 @@ def gradients_wanted() -> bool:
 def applied(function: type[torch.autograd.Function], *inputs: object) -> Any:
     """`function.apply(*inputs)`; without gradients its forward alone.
 
-    On a small map, getting ready for a gradient takes as long as the arithmetic.
+    On a small map, getting ready for a gradient takes as long as the arithmetic. A trace takes the
+    forward with and without gradients: torch.jit saves no function of Python's, and torch.onnx
+    exports none, and the operations in it have gradients of their own.
     """
-    if torch.is_grad_enabled() or torch._C._is_tracing():  # as gradients_wanted, without its call
+    if torch.is_grad_enabled() and not torch._C._is_tracing():
         return function.apply(*inputs)
     return function.forward(*inputs)
 
