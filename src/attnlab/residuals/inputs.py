@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from attnlab._checked import check_batches
 from attnlab._errors import InputError
@@ -127,6 +127,16 @@ def inputs_of(batch: Loaded, model: nn.Module) -> Iterator[Inputs]:
     else:
         for image in first:
             yield ([moved(image)],)
+
+
+def check_finite(inputs: Inputs, number: int) -> None:
+    """Refuse those of batch `number` if they have values that are not finite."""
+    leaves = [x for x in tree_leaves(inputs) if isinstance(x, Tensor) and x.is_floating_point()]
+    if not all(bool(leaf.isfinite().all()) for leaf in leaves):
+        raise InputError(
+            f"Batch {number} of the images has values that are not finite. Expected images as the "
+            f"network takes them."
+        )
 
 
 def head(inputs: Inputs, number: int) -> Inputs:

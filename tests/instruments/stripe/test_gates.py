@@ -103,6 +103,19 @@ def test_eight_different_images_are_enough(number, constant):
     assert found.verdict.endswith(few) is not constant
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_image_that_is_not_finite_is_no_verdict(value):
+    given = IMAGES.double()
+    given[13, 0, 5, 5] = value
+    with pytest.raises(AttnlabError) as error:
+        stripe(_with_gate("se"), list(given.split(8)))
+    assert str(error.value) == (
+        "The gate 'layer1.0.attnlab' has values that are not finite on 1 of 20 images. Expected "
+        "images as the network takes them, and weights and a precision in which it computes "
+        "numbers."
+    )
+
+
 def test_fresh_identity_gates_have_no_stripe():
     result = stripe(_with_gate("se", start="identity"), _batches(8))
     assert [site.ratio for site in result.sites] == [None] * 9

@@ -170,6 +170,18 @@ def test_batches_with_targets():
     assert len(receipt.sites) == 9
 
 
+def test_an_image_that_is_not_finite():
+    network, _ = attnlab.insert(attnlab.create("resnet20"), "se")
+    data = list(batches(2))
+    data[1][0, 0, 0, 0] = float("nan")
+    with pytest.raises(InputError) as raised:
+        attnlab.fold_constants(network.eval(), data, tolerance=1.0)
+    assert str(raised.value) == (
+        "Batch 1 of the images has values that are not finite. Expected images as the network "
+        "takes them."
+    )
+
+
 def test_bad_data():
     network, _ = attnlab.insert(attnlab.create("resnet20"), "se")
     with pytest.raises(InputError) as raised:

@@ -42,6 +42,8 @@ class GateStream:
     def __init__(self, axis: int) -> None:
         self.axis = axis
         self.images = 0
+        self.broken = 0
+        """Of how many of them a value is not finite."""
         self.mean = torch.zeros(0, dtype=torch.float64)
         self.squares = torch.zeros(0, dtype=torch.float64)
         """Sum of squared deviations from the mean."""
@@ -55,6 +57,7 @@ class GateStream:
         channel_first = gate.detach().movedim(self.axis, 1)
         channel_first = channel_first.expand(batch, *channel_first.shape[1:])
         values = channel_first.flatten(2).double().mean(2).cpu()
+        self.broken += int((~values.isfinite().all(1)).sum())
         self._add(values)
         for slot, row in chosen:
             self.sample[slot] = values[row].float()

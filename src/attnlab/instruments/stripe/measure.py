@@ -205,7 +205,19 @@ def _watched(
     with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
         for batch in chain([first], inputs):
             call(model, batch)
+    _check_finite(seen)
     return seen, notes
+
+
+def _check_finite(seen: GateStreams) -> None:
+    """Refuse gates that were not finite on some image: neither spread nor mean would be."""
+    for name, stream in seen.streams.items():
+        if stream.broken:
+            raise InputError(
+                f"The gate {name!r} has values that are not finite on {stream.broken} of "
+                f"{stream.images} images. Expected images as the network takes them, and weights "
+                f"and a precision in which it computes numbers."
+            )
 
 
 def _values(stream: GateStream) -> Tensor:

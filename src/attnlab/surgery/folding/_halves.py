@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError
-from attnlab.residuals.inputs import Inputs, read_batch
+from attnlab.residuals.inputs import Inputs, check_finite, read_batch
 
 FEWEST = 32
 """Images, of both halves together."""
@@ -49,11 +48,7 @@ def halves(model: nn.Module, batches: Iterable[Any]) -> Halves:
     for number, batch in enumerate(batches):
         for sample in read_batch(batch, model):
             inputs, images = sample.inputs, sample.number
-            if any(not bool(leaf.isfinite().all()) for leaf in _floats(inputs)):
-                raise InputError(
-                    f"Batch {number} of the images has values that are not finite. Expected images "
-                    f"as the network takes them."
-                )
+            check_finite(inputs, number)
             classes = None if sample.labels is None else sample.labels.cpu()
             for part, first in ((choosing, seen % 2), (held_out, 1 - seen % 2)):
                 chosen = slice(first, None, 2)
@@ -117,10 +112,6 @@ def _joined(first: Part, second: Part) -> Part:
         classes = torch.cat((first.classes, second.classes))
     images = torch.cat((first.inputs, second.inputs))
     return Part(images, classes, len(images))
-
-
-def _floats(inputs: Inputs) -> list[Tensor]:
-    return [x for x in tree_leaves(inputs) if isinstance(x, Tensor) and x.is_floating_point()]
 
 
 def _every_second(inputs: Inputs, images: int, chosen: slice) -> Inputs:

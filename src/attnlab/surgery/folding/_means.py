@@ -13,7 +13,7 @@ from attnlab._errors import InputError
 from attnlab.gates import CarryGate, HyperConnections, StageGate
 from attnlab.residuals import Watchable
 from attnlab.residuals.example import Example
-from attnlab.residuals.inputs import inputs_of
+from attnlab.residuals.inputs import check_finite, inputs_of
 from attnlab.residuals.padding import signature_of
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer, calls_to_compare, leaves
@@ -59,11 +59,18 @@ def with_means(
 
 def as_examples(model: nn.Module, batches: Iterable[Any]) -> tuple[Example, Iterator[Example]]:
     """The inputs of the first batch, and those of all batches (the first once more)."""
-    examples = (inputs for batch in batches for inputs in inputs_of(batch, model))
+    examples = _finite(model, batches)
     first = next(examples, None)
     if first is None:
         raise InputError("The images gave no batch. Expected an iterable of input batches.")
     return first, chain((first,), examples)
+
+
+def _finite(model: nn.Module, batches: Iterable[Any]) -> Iterator[Example]:
+    for number, batch in enumerate(batches):
+        for inputs in inputs_of(batch, model):
+            check_finite(inputs, number)
+            yield inputs
 
 
 def _numbers(found: Answer) -> list[Tensor]:
