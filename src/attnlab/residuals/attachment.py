@@ -224,7 +224,7 @@ class BranchAttachment(OwnedAttachment):
             gate: Tensor = owner._modules["gate"](branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and padding_now() is not None:
-            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+            return of_valid_tokens(self.gate_module, self.name, self._computed, branch, shortcut)
         return self._computed(branch, shortcut)
 
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -253,7 +253,7 @@ class StepAttachment(OwnedAttachment):
             gate: Tensor = owner._modules["gate"](shortcut, branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and padding_now() is not None:
-            return of_valid_tokens(self.gate, self.name, self._computed, branch, shortcut)
+            return of_valid_tokens(self.gate_module, self.name, self._computed, branch, shortcut)
         return self._computed(branch, shortcut)
 
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attnlab._errors import InputError, SiteError
 from attnlab._types import Arguments, Function, Keywords
+from attnlab.residuals.checkpointing import runs_again
 from attnlab.residuals.example import Example, as_call, evaluating
 from attnlab.residuals.site import Site
 
@@ -105,6 +106,8 @@ class _Call(threading.local):
     valid: Tensor | None = None
     mask: str = NAME
     """Who told of it."""
+    trains: bool = False
+    """Whether a backward pass may follow."""
 
 
 _call = _Call()
@@ -245,12 +248,13 @@ def knowing_padding(
             f"which differs from call to call and cannot be traced. Trace without "
             f"{argument.name}, or use a gate that is the same for every input, such as 'asr:se'."
         )
-    before = _call.valid, _call.mask
+    before = _call.valid, _call.mask, _call.trains
     _call.valid, _call.mask = argument.valid(mask, kwargs), argument.name
+    _call.trains = torch.is_grad_enabled()
     try:
         return forward(*args, **kwargs)
     finally:
-        _call.valid, _call.mask = before
+        _call.valid, _call.mask, _call.trains = before
 
 
 def padding_now() -> Tensor | None:
@@ -306,4 +310,13 @@ def _check_gate(gate: nn.Module, name: str, valid: Tensor, branch: Tensor) -> No
             f"The gate {name!r} ({type(gate).__name__}) normalises over the batch, and inputs that "
             f"are padded differently are not computed in one. Train on batches without padding, or "
             f"choose a gate without a batch norm, such as 'se'."
+        )
+    again = _call.trains and not torch.compiler.is_compiling()
+    if again and runs_again(knowing_padding.__code__):
+        raise SiteError(
+            f"The gate {name!r} leaves out the tokens that are padding by {_call.mask}, which is "
+            f"not known any more when the backward pass runs its block once more (activation "
+            f"checkpointing). Switch checkpointing off (for Hugging Face, "
+            f"model.gradient_checkpointing_disable()), train on batches without padding, or choose "
+            f"a gate that looks at each token alone, such as 'token' or 'asr:se'."
         )

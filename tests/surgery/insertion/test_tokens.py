@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab import _errors
+from attnlab._errors import SiteError
 from attnlab.gates.registry import GATES
 from attnlab.surgery.insertion import attachments, remove
 
@@ -41,6 +42,54 @@ def gpt2() -> nn.Module:
 def texts(network: nn.Module, **inputs: Tensor) -> Tensor:
     with torch.no_grad():
         return network(**inputs).last_hidden_state
+
+
+def test_a_shared_gate_leaves_padding_out():
+    network = awake(attnlab.insert(bert(), "se", shared=True, example=EXAMPLE)[0])
+    together = texts(network, input_ids=IDS * MASK, attention_mask=MASK)
+    for number, length in enumerate(LENGTHS):
+        alone = texts(network, input_ids=IDS[number : number + 1, :length])
+        torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
+
+
+def checkpointed(gate: str, reentrant: bool) -> nn.Module:
+    network = awake(attnlab.insert(bert(), gate, example=EXAMPLE)[0])
+    network.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return network.train()
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_padding_is_not_known_when_a_block_runs_again(reentrant):
+    network = checkpointed("se", reentrant)
+    padded = {"input_ids": IDS * MASK, "attention_mask": MASK}
+    with pytest.raises(SiteError) as error:
+        network(**padded)
+    assert str(error.value) == (
+        "The gate 'encoder.layer.0.attention.output.attnlab' leaves out the tokens that are "
+        "padding by attention_mask, which is not known any more when the backward pass runs its "
+        "block once more (activation checkpointing). Switch checkpointing off (for Hugging Face, "
+        "model.gradient_checkpointing_disable()), train on batches without padding, or choose a "
+        "gate that looks at each token alone, such as 'token' or 'asr:se'."
+    )
+    answer = texts(network, **padded)  # no backward pass follows
+    torch.testing.assert_close(answer, texts(network.eval(), **padded))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(("gate", "mask"), [("se", MASK * 0 + 1), ("asr:se", MASK)])
+def test_checkpointed_blocks_without_padding_or_pooling(gate, mask, reentrant):
+    network = checkpointed(gate, reentrant)
+    found = []
+    for _ in range(2):
+        network.zero_grad()
+        network(input_ids=IDS, attention_mask=mask).last_hidden_state.square().sum().backward()
+        found.append([parameter.grad for parameter in network.parameters()])
+        network.gradient_checkpointing_disable()
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("gate", ["se", "eca", "srm", "simam", "scse", "cbam", "step"])

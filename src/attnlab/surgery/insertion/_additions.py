@@ -3,19 +3,17 @@ cannot go the short way of `_marked`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import torch
 from torch import nn
-from torch.autograd.function import FunctionCtx
 from torch.overrides import TorchFunctionMode
-from torch.utils import checkpoint
 
 from attnlab._errors import SiteError
 from attnlab.residuals.adapters import inside_adapter, is_adapter
 from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.checkpointing import runs_again
 from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.steps import Step
 from attnlab.surgery.insertion._marked import GatedAddition
@@ -134,8 +132,8 @@ class _AdditionMode(TorchFunctionMode):
                 self.seen[number] += 1
         if found is None:
             return function(*args, **(kwargs or {}))
-        if self.trains and not torch.compiler.is_compiling():
-            _refuse_recomputed(found)
+        if self.trains and not torch.compiler.is_compiling() and runs_again(run_additions.__code__):
+            raise _checkpointed(found)
         step = found.step
         operands = (added.first, added.second())  # seen by who records, as a part of the branch
         branch, shortcut = operands[step.branch_operand], operands[1 - step.branch_operand]
@@ -146,21 +144,12 @@ class _AdditionMode(TorchFunctionMode):
         return shortcut.add_(branch) if step.overwrites else shortcut + branch
 
 
-def _refuse_recomputed(gated: GatedAddition) -> None:
-    """Refuse an addition in a part of a forward that the backward pass runs again, in which no one
-    would gate it: its gradients would be those of a network without the gate, without a word."""
-    frame = sys._getframe(1)
-    while frame.f_code is not run_additions.__code__ and frame.f_back is not None:
-        code = frame.f_code
-        # A function with a backward of its own: what torch's reentrant checkpoints are made of, and
-        # those of other libraries.
-        own = "ctx" in code.co_varnames and isinstance(frame.f_locals.get("ctx"), FunctionCtx)
-        if own or code is checkpoint.checkpoint.__code__:
-            attachments = gated.attachments
-            raise SiteError(
-                f"The {gate_names(attachments[:1])} acts {attachments[0].site.at}, which is made "
-                f"in a part of that module's forward whose activations are checkpointed: the "
-                f"backward pass runs that part alone once more, without the gate. Switch "
-                f"checkpointing off inside of the module, and checkpoint it as a whole."
-            )
-        frame = frame.f_back
+def _checkpointed(gated: GatedAddition) -> SiteError:
+    """Its gradients would be those of a network without the gate, without a word."""
+    attachments = gated.attachments
+    return SiteError(
+        f"The {gate_names(attachments[:1])} acts {attachments[0].site.at}, which is made in a part "
+        f"of that module's forward whose activations are checkpointed: the backward pass runs that "
+        f"part alone once more, without the gate. Switch checkpointing off inside of the module, "
+        f"and checkpoint it as a whole."
+    )
