@@ -89,7 +89,7 @@ def spatial_squares(features: Maps) -> Vector:
 def degrees_of_freedom(features: Tensor) -> int:
     """height · width − 1, and 1 for one pixel, whose variance is then 0 instead of undefined."""
     free = features.shape[2] * features.shape[3] - 1
-    if torch.jit.is_tracing():  # sizes are tensors then, which sym_max does not take
+    if torch._C._is_tracing():  # sizes are tensors then, which sym_max does not take
         return cast("int", torch.as_tensor(free).clamp_min(1))
     return cast("int", torch.sym_max(free, 1))
 
