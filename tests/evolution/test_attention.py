@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from attnlab._errors import InputError, UnknownNameError
 from attnlab.evolution import Window, local_attention
+from attnlab.evolution.attention import packed_local_attention
 
 
 def neighbourhood(size, window):
@@ -177,3 +178,22 @@ def test_errors():
     with pytest.raises(InputError) as shape:
         local_attention(q, q, q[:, :, :2], 2, Window.centred(3))
     assert str(shape.value) == "Expected value of shape (1, 6, 4, 4) but got (1, 6, 2, 4)."
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_thirds_of_one_tensor_are_query_key_and_value(dtype):
+    """The value and all gradients, of the batch that the kernels divide as well."""
+    torch.manual_seed(0)
+    packed = torch.randn(5, 24, 6, 7, dtype=dtype, requires_grad=True)
+    bias = torch.randn(2, 9, dtype=dtype, requires_grad=True)
+    window, slope = Window.centred(3), torch.randn(5, 8, 6, 7, dtype=dtype)
+    apart = [third.detach().requires_grad_() for third in packed.chunk(3, 1)]
+    found = packed_local_attention(packed, 2, window, bias=bias)
+    wanted = local_attention(*apart, 2, window, bias=bias)
+    close = {"rtol": 0, "atol": {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 0.1)}
+    torch.testing.assert_close(found, wanted, **close)
+    own = torch.autograd.grad(found, [packed, bias], slope)
+    *three, of_bias = torch.autograd.grad(wanted, [*apart, bias], slope)
+    torch.testing.assert_close(own, (torch.cat(three, 1), of_bias), **close)
+    assert (own[0].dtype, own[1].dtype) == (dtype, dtype)

@@ -25,6 +25,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/residuals/test_form.py",
     ),
     "surgery/folding/_rules.py": (
+        "tests/surgery/folding/test_language.py",
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_refusals.py",
     ),
@@ -113,6 +114,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_outputs.py",
     ),
     "residuals/graph.py": (
+        "tests/residuals/test_graph.py",
         "tests/residuals/test_axes.py",
         "tests/surgery/insertion/test_tokens.py",
     ),
@@ -197,7 +199,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/gates/test_parameters.py",
     ),
     "gates/iebn.py": ("tests/gates/test_iebn.py",),
-    "evolution/_plain.py": ("tests/evolution/test_primitives.py",),
+    "evolution/_plain.py": (
+        "tests/evolution/test_primitives.py",
+        "tests/evolution/test_attention.py",
+    ),
     "evolution/dynamic.py": (
         "tests/evolution/test_operators.py",
         "tests/evolution/test_reference.py",
