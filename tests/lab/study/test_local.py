@@ -1,11 +1,13 @@
-"""Executors without their processes: how an end is read, which GPUs a slot has, what is said."""
+"""Executors without their processes: how an end is read, what the queue does, what is said."""
 
 from __future__ import annotations
 
+import builtins
 import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from attnlab.lab.study import LocalExecutor, RayExecutor
 from attnlab.lab.study.executors.local import _gpus, _outcome
 from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import BUSY, Job
+from attnlab.results import StoredRun
 
 
 def job_in(folder: Path) -> Job:
@@ -152,6 +155,45 @@ def test_ray_says_where_and_with_what(monkeypatch: pytest.MonkeyPatch) -> None:
         "Ray (10.0.0.1:6379): 2 CPUs and 1 GPU per run"
     )
     assert RayExecutor().describe().startswith("Ray (as RAY_ADDRESS says, or this machine): 1 CPU")
+
+
+def test_a_task_that_is_given_up_leaves_its_reason(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'attnlab[ray]'")
+
+    class Given:
+        exceptions = ray.exceptions
+
+        @staticmethod
+        def get(reference: object) -> None:
+            del reference
+            raise ray.exceptions.WorkerCrashedError
+
+    executor = RayExecutor()
+    executor._ray = Given
+    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"), 1)
+    outcome = executor._outcome(object(), job)
+    assert outcome.status == "failed"
+    assert outcome.message.startswith("Ray gave up after 3 retries: The worker died unexpectedly")
+    failure = StoredRun(tmp_path / "run").failure
+    assert failure is not None
+    assert failure.error == outcome.message
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name == "ray":
+            raise ImportError(name)
+        return original(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(OptionError) as error:
+        RayExecutor()
+    assert str(error.value) == (
+        "--on ray needs ray, which is not installed: pip install 'attnlab[ray]'. Or leave --on ray "
+        "out to work on this machine."
+    )
 
 
 def test_slots_are_whole_numbers_of_one_at_least() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
 import threading
@@ -15,11 +14,9 @@ import pytest
 from safetensors.torch import load_file
 from tests.lab.study._small import small_study
 
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import InputError
 from attnlab.lab.study import RayExecutor, planned_runs, run_study
-from attnlab.lab.study.worker import Job
 from attnlab.lab.training import train
-from attnlab.results import StoredRun
 
 # Ray leaves sockets and processes to its own clean-up at exit.
 pytestmark = [
@@ -131,42 +128,3 @@ def test_workers_do_not_import_from_the_current_folder(
     assert outcome.status == "done", outcome.message
     assert not (tmp_path / "executed").exists()
     assert Path.cwd() == here
-
-
-def test_a_task_that_is_given_up_leaves_its_reason(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'attnlab[ray]'")
-
-    class Given:
-        exceptions = ray.exceptions
-
-        @staticmethod
-        def get(reference: object) -> None:
-            del reference
-            raise ray.exceptions.WorkerCrashedError
-
-    executor = RayExecutor()
-    executor._ray = Given
-    job = Job("id", "label", "{}", "{}", str(tmp_path / "run"), 1)
-    outcome = executor._outcome(object(), job)
-    assert outcome.status == "failed"
-    assert outcome.message.startswith("Ray gave up after 3 retries: The worker died unexpectedly")
-    failure = StoredRun(tmp_path / "run").failure
-    assert failure is not None
-    assert failure.error == outcome.message
-
-
-def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = builtins.__import__
-
-    def without(name: str, *rest: Any, **named: Any) -> Any:
-        if name == "ray":
-            raise ImportError(name)
-        return original(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(OptionError) as error:
-        RayExecutor()
-    assert str(error.value) == (
-        "--on ray needs ray, which is not installed: pip install 'attnlab[ray]'. Or leave --on ray "
-        "out to work on this machine."
-    )
