@@ -175,3 +175,69 @@ def test_a_mask_of_pixels_is_refused_where_tokens_are_needed():
     masks = {"patch_valid": torch.zeros(2, 3, 3, dtype=torch.bool)}
     with pytest.raises(_errors.InputError, match=r"Expected patch_valid of shape \(inputs, tokens"):
         network({**batch, **masks})
+
+
+class TokensFirst(nn.Module):
+    """A transformer of torch as it comes, with the tokens in front of the inputs."""
+
+    def __init__(self, layer: type[nn.Module]) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 24, 8, 8)
+        self.layers = nn.Sequential(layer(), layer())
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.layers(self.patches(images).flatten(2).permute(2, 0, 1)).mean(0))
+
+
+class Attending(nn.TransformerEncoderLayer):
+    def __init__(self) -> None:
+        super().__init__(24, 2, 48)
+
+
+class Pointwise(nn.Module):
+    """Looks at each token alone, so that no token changes another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 24))
+
+    def forward(self, state: Tensor) -> Tensor:
+        return state + self.branch(state)
+
+
+@pytest.mark.parametrize("gate", POOLING)
+@pytest.mark.parametrize("layer", [Attending, Pointwise])
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["made up", "one image", "two images"])
+def test_tokens_in_front_of_the_inputs_are_refused(gate, layer, number):
+    torch.manual_seed(0)
+    network = TokensFirst(layer).eval()
+    with pytest.raises(_errors.SiteError) as error:
+        attnlab.insert(network, gate, example=IMAGES[:number].float() if number else None)
+    assert str(error.value) == (
+        f"'{gate}' looks over all tokens of a sequence, and TokensFirst has them along the first "
+        f"axis at 1.0 (layers.0), in front of the inputs. With this gate each input would change "
+        f"the others. Let the network put the inputs first (batch_first=True of torch's layers). "
+        f"Use a gate that is the same for every input: 'asr:se'."
+    )
+
+
+@pytest.mark.parametrize("gate", POOLING)
+def test_an_input_with_tokens_first_is_refused(gate):
+    torch.manual_seed(0)
+    with pytest.raises(_errors.SiteError, match="in front of the inputs"):
+        attnlab.insert(Attending().eval(), gate, example=torch.randn(6, 2, 24))
+
+
+def test_a_constant_gate_with_tokens_first_is_the_same_for_an_image_alone():
+    torch.manual_seed(0)
+    network = awake(attnlab.insert(TokensFirst(Attending).double().eval(), "asr:se")[0])
+    with torch.no_grad():
+        torch.testing.assert_close(network(IMAGES[:1]), network(IMAGES)[:1])
+
+
+def test_inputs_are_first_where_tokens_are_drawn_at_random():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.ViTMAEConfig(image_size=32, patch_size=8, intermediate_size=48, **sizes)
+    attnlab.insert(transformers.ViTMAEModel(config).eval(), "se", example=IMAGES[:1].float())

@@ -30,7 +30,7 @@ MUCH = 10.0
 _TRIALS = 24
 """So often random parameters are tried: the one hidden unit of an SE on few channels is off in half
 of them, whatever the tokens are."""
-_LEAST = 1e-7
+LEAST = 1e-7
 """A change of this share of a state's largest value is one."""
 _LESS = 1e-4
 """Backwards at most this share of what goes forwards: nothing, but for rounding."""
@@ -115,20 +115,23 @@ def causal_steps(
         for change in changes(arguments):
             changed = states.of(network, change(-1))
             back = _moved(before, changed, last=True)
-            still = {key for key, moved in back.items() if moved < _LEAST}
+            still = {key for key, moved in back.items() if moved < LEAST}
             if not still:
                 continue
             forth = _moved(before, states.of(network, change(0)), last=False)
             causal |= {
                 key
                 for key in still & forth.keys()
-                if forth[key] > _LEAST and back[key] <= _LESS * forth[key]
+                if forth[key] > LEAST and back[key] <= _LESS * forth[key]
             }
     return causal
 
 
 class TokenStates(Observer):
     """Keeps the states of token steps of one call, before and after each."""
+
+    fewest = 2
+    """States of fewer tokens are not kept."""
 
     def __init__(self) -> None:
         self.seen: dict[StepKey, tuple[Tensor, Tensor]] = {}
@@ -140,7 +143,8 @@ class TokenStates(Observer):
         return self.seen
 
     def step_seen(self, seen: SeenStep) -> Tensor | None:
-        if seen.shortcut.ndim == 3 and seen.step.channel_axis == 2 and seen.shortcut.shape[1] > 1:
+        tokens = seen.shortcut.ndim == 3 and seen.step.channel_axis == 2
+        if tokens and seen.shortcut.shape[1] >= self.fewest:
             state = seen.shortcut.detach().clone()
             self.seen[seen.step.key] = (state, state + seen.branch.detach())
         return None

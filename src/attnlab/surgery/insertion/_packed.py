@@ -5,6 +5,9 @@ that pools over the row would. The bounds are an affair of the network's own mas
 found by what the network does: two copies of the example come out as one row of twice the tokens,
 or a change of one token never reaches some of the others. Tokens at one end that change nothing but
 themselves, while others change many, are padding; a gate must not see that either.
+
+Others have the tokens in front of the inputs (torch's transformers with batch_first=False): their
+states grow along the second axis with the batch, or one row of the input changes the others.
 """
 
 from __future__ import annotations
@@ -22,8 +25,13 @@ from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run, as_call, evaluating
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import StepKey, find_steps
-from attnlab.residuals.watching import SeenStep, watchable_in, watching
-from attnlab.surgery.insertion._causal import MUCH, TokenStates, without_padding
+from attnlab.residuals.watching import SeenStep, Watchable, watchable_in, watching
+from attnlab.surgery.insertion._causal import (
+    LEAST,
+    MUCH,
+    TokenStates,
+    without_padding,
+)
 
 _INSTEAD = "Use a gate that is the same for every input: 'asr:se'."
 
@@ -35,6 +43,7 @@ def refuse_mixing(
     texts at once, or padding that nobody tells it of."""
     found = watchable_in(network, run, find_steps(run.graph))
     arguments = as_call(network, example)
+    _refuse_tokens_first(network, found, arguments, label, sites)
     with evaluating(network), watching(network, probe := _Probe(), found=found):
         before = probe.of(network, without_padding(network, *arguments))
         packed = _joined(network, probe, arguments, before)
@@ -62,6 +71,79 @@ def refuse_mixing(
             )
 
 
+def _refuse_tokens_first(
+    network: nn.Module, found: Watchable, arguments: object, label: str, sites: Sequence[Site]
+) -> None:
+    """Raise `SiteError` if the inputs are not along the first axis of a state at one of `sites`."""
+    rows = _rows(arguments)
+    with evaluating(network), watching(network, states := _AnyTokens(), found=found):
+        try:
+            twice = _twice(arguments, rows, lists=True)
+            double = _drawn_alike(states, network, twice)
+            changed = _drawn_alike(states, network, _with_another_first(twice, 2 * rows))
+        except Exception:  # it takes no such batch
+            return
+    for site in sites:
+        if site.step is None or site.step.key not in double.keys() & changed.keys():
+            continue
+        shape = site.step.shape
+        state, other = double[site.step.key][0], changed[site.step.key][0]
+        grows = shape[1] == rows and state.shape[:2] == (shape[0], 2 * rows)
+        if grows or _first_changes_others(state, other, 2 * rows):
+            raise SiteError(
+                f"{label!r} looks over all tokens of a sequence, and {type(network).__name__} has "
+                f"them along the first axis at {site.label}{_named(site)}, in front of the inputs. "
+                f"With this gate each input would change the others. Let the network put the "
+                f"inputs first (batch_first=True of torch's layers). {_INSTEAD}"
+            )
+
+
+def _drawn_alike(states: TokenStates, network: nn.Module, call: object) -> _States:
+    """The states of a call, for which the same random numbers are drawn each time (ViTMAE)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return states.of(network, call)
+
+
+class _AnyTokens(TokenStates):
+    """Keeps states of one token as well: of a single input, where tokens come first."""
+
+    fewest = 1
+
+
+def _first_changes_others(state: Tensor, changed: Tensor, rows: int) -> bool:
+    """Whether a change of the first of so many inputs changes what others have in a state."""
+    if state.shape != changed.shape or len(state) != rows:
+        return False
+    difference = (changed - state)[1:].abs().max()
+    return bool(difference > LEAST * state.abs().max())
+
+
+def _with_another_first(value: Any, rows: int) -> Any:
+    """What is given, with another first of so many inputs; masks and kinds of tokens stay."""
+    if isinstance(value, Tensor):
+        kinds = not value.is_floating_point() and (value.dtype == torch.bool or value.max() <= 1)
+        if not value.ndim or len(value) != rows or not value.numel() or kinds:
+            return value
+        other = value.clone()
+        if value.is_floating_point():
+            step = torch.linspace(-1, 1, other[0].numel()).to(other)
+            other[0] += MUCH * step.view_as(other[0])
+        else:
+            other[0] = torch.where(value[0] > 0, value[0] - 1, 1)
+        return other
+    if isinstance(value, dict):
+        return {name: _with_another_first(each, rows) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_with_another_first(each, rows) for each in value)
+    return value
+
+
+def _rows(arguments: object) -> int:
+    tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.ndim]
+    return len(tensors[0]) if tensors else 0
+
+
 def _named(site: Site) -> str:
     return f" ({site.name})" if site.name else ""
 
@@ -85,8 +167,7 @@ class _Probe(TokenStates):
 
 def _joined(network: nn.Module, probe: _Probe, arguments: object, before: _States) -> set[StepKey]:
     """The steps whose sequence grows when the batch does."""
-    tensors = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.ndim]
-    rows = len(tensors[0]) if tensors else 0
+    rows = _rows(arguments)
     joined: set[StepKey] = set()
     for lists in (True, False):  # Pixtral is told the sizes of its images in a list
         try:
