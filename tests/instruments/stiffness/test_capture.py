@@ -382,3 +382,37 @@ def test_another_image_size_than_the_example():
     with capture(net, torch.randn(1, 3, 16, 16)) as steps, torch.no_grad():
         net(IMAGES)
         assert_captured(steps, net)
+
+
+class TokensFirst(nn.Module):
+    """Blocks of torch as they come, with the tokens in front of the inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4)
+        self.blocks = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.patches(x).flatten(2).permute(2, 0, 1)).mean(0)
+
+
+def test_tokens_in_front_of_the_inputs():
+    torch.manual_seed(0)
+    network = TokensFirst().eval()
+    images = torch.randn(4, 3, 16, 16)  # as many tokens as makes four times the inputs
+    for batches in ([images], [images[:2], images[2:]]):
+        with pytest.raises(_errors.InputError) as error:
+            attnlab.stiffness(network, batches)
+        assert str(error.value) == (
+            f"Expected the state of step 1.0 (blocks.0) to have the {len(batches[0])} inputs along "
+            f"its first axis but got shape (16, {len(batches[0])}, 8), with the tokens in front of "
+            f"them. Let the network put the inputs first (batch_first=True of torch's layers), or "
+            f"pass one input at a time."
+        )
+    one_by_one = attnlab.stiffness(network, images.split(1))
+    for block in network.blocks:
+        block.self_attn.batch_first = True
+    network.forward = lambda x: network.blocks(  # type: ignore[method-assign]
+        network.patches(x).flatten(2).transpose(1, 2)
+    ).mean(1)
+    assert attnlab.stiffness(network, [images]).tns == pytest.approx(one_by_one.tns, rel=1e-6)

@@ -116,6 +116,27 @@ def test_an_image_that_is_not_finite_is_no_verdict(value):
     )
 
 
+def test_gates_with_tokens_in_front_of_the_images():
+    torch.manual_seed(0)
+    layer, images = nn.TransformerEncoderLayer(8, 2, 16), torch.randn(6, 3, 8)
+    network, _ = attnlab.insert(
+        nn.Sequential(nn.Linear(8, 8), layer).eval(), "token", example=images
+    )
+    transposed = nn.Sequential(_Transposed(), network)
+    with pytest.raises(AttnlabError) as error:
+        stripe(transposed, [images.transpose(0, 1)])
+    assert str(error.value) == (
+        "Expected a gate to have the 3 images along its first axis but got shape (6, 3, 1): the "
+        "network puts the tokens in front of the images, or windows of an image side by side. Let "
+        "it put the images first, or choose other places for the gates: where=..."
+    )
+
+
+class _Transposed(nn.Module):
+    def forward(self, x):
+        return x.transpose(0, 1)
+
+
 def test_fresh_identity_gates_have_no_stripe():
     result = stripe(_with_gate("se", start="identity"), _batches(8))
     assert [site.ratio for site in result.sites] == [None] * 9

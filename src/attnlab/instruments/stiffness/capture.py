@@ -163,12 +163,29 @@ class Captured(Observer):
                 f"Expected the state of step {step.label} ({step.name}) to have the {inputs} "
                 f"inputs along its first axis but got shape {tuple(seen.shortcut.shape)}."
             )
+        if self._tokens_are_first(seen):
+            raise InputError(
+                f"Expected the state of step {step.label} ({step.name}) to have the {inputs} "
+                f"inputs along its first axis but got shape {tuple(seen.shortcut.shape)}, with the "
+                f"tokens in front of them. Let the network put the inputs first (batch_first=True "
+                f"of torch's layers), or pass one input at a time."
+            )
         span = self._span_of[step.key]
         with torch.no_grad():
             if len(span.steps) > 1:
                 self._block_seen(seen, span)
             else:
                 self._found[step.key] = self._single(seen)
+
+    def _tokens_are_first(self, seen: SeenStep) -> bool:
+        """Whether the second axis of a state grew with the inputs since the example, and the first
+        did not."""
+        then, now = seen.step.shape, tuple(seen.shortcut.shape)
+        before, inputs = self.plan.inputs, self._inputs
+        if not len(now) == len(then) == 3 or inputs == before:
+            return False
+        first, second = (now[axis] * before == then[axis] * inputs for axis in (0, 1))
+        return second and not first
 
     def _single(self, seen: SeenStep) -> CapturedStep:
         step, inputs = seen.step, self._inputs

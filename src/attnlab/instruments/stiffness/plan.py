@@ -20,6 +20,7 @@ from attnlab.instruments.stiffness.tokens import check_tokens, chosen_tokens
 from attnlab.residuals import Step, StepKey, Watchable, watchable
 from attnlab.residuals.choose import trunk
 from attnlab.residuals.example import Example, as_call
+from attnlab.residuals.inputs import number_of_inputs
 from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
 from attnlab.residuals.where import lies_in
 
@@ -72,6 +73,8 @@ class Plan:
     """Which tokens of a state are counted, (tokens,); None for all."""
     signature: inspect.Signature | None
     """The signature of the network's forward, to find an `attention_mask` in a call."""
+    inputs: int
+    """How many inputs the example has."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -137,6 +140,7 @@ def plan_steps(
         tokens,
         chosen_tokens(model, found, example, tokens),
         signature,
+        number_of_inputs(*as_call(model, example)),
     )
 
 

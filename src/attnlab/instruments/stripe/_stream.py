@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from attnlab._errors import InputError
+
 MAPS = 12
 MAP_SIDE = 24
 """Spatial maps are kept of no more than this many images and pixels a side: 27 kB per gate,
@@ -55,6 +57,13 @@ class GateStream:
     def see(self, gate: Tensor, batch: int, chosen: Sequence[tuple[int, int]]) -> None:
         """Take in the gate of a batch; a gate that does not depend on the image may be one row."""
         channel_first = gate.detach().movedim(self.axis, 1)
+        if len(channel_first) not in (1, batch):
+            raise InputError(
+                f"Expected a gate to have the {batch} images along its first axis but got shape "
+                f"{tuple(gate.shape)}: the network puts the tokens in front of the images, or "
+                f"windows of an image side by side. Let it put the images first, or choose other "
+                f"places for the gates: where=..."
+            )
         channel_first = channel_first.expand(batch, *channel_first.shape[1:])
         values = channel_first.flatten(2).double().mean(2).cpu()
         self.broken += int((~values.isfinite().all(1)).sum())
