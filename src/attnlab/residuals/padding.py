@@ -12,6 +12,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,8 @@ NAME = "attention_mask"
 _SEQUENCES = ("input_ids", "inputs_embeds")
 _OTHER_NAMES = ("pixel_attention_mask", "patch_valid")
 """What image networks that take many sizes call it: Siglip2, and NaFlex of timm."""
+_PADDING_NAMES = ("src_key_padding_mask", "key_padding_mask")
+"""What torch's transformers call it: True, or a large negative number to add, is padding."""
 
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 """The step size of a branch and its shortcut, both (inputs, tokens, channels)."""
@@ -123,6 +126,11 @@ class MaskArgument:
     prefix: int = 0
     """How many tokens the network puts in front of those that the mask tells of."""
 
+    def without_padding(self, args: Arguments, kwargs: Mapping[str, object]) -> Any:
+        """The arguments of a call with a mask by which nothing is padding."""
+        nothing = torch.zeros_like if self.name in _PADDING_NAMES else torch.ones_like
+        return self.replaced(args, kwargs, nothing)
+
     def given(self, args: Arguments, kwargs: Mapping[str, object]) -> object:
         """The mask of a call, or None; NaFlex networks take all their inputs as one dictionary."""
         if kwargs.get(self.name) is not None:
@@ -156,12 +164,14 @@ class MaskArgument:
         """(inputs, tokens), False where a token is padding; None where nothing is padded."""
         if self.name == NAME:
             return valid_tokens({**kwargs, NAME: mask})
+        if isinstance(mask, Tensor) and self.name in _PADDING_NAMES:
+            mask = mask == 0
         if not isinstance(mask, Tensor) or bool((mask != 0).all()):
             return None
         if mask.ndim != 2:
             raise InputError(
-                f"Expected {self.name} of shape (inputs, tokens), True for a token and False for "
-                f"padding, but got shape {tuple(mask.shape)}, and a gate looks over all tokens."
+                f"Expected {self.name} of shape (inputs, tokens) but got shape "
+                f"{tuple(mask.shape)}, and a gate looks over all tokens."
             )
         return nn.functional.pad(mask != 0, (self.prefix, 0), value=True)
 
@@ -170,7 +180,8 @@ def mask_argument(network: nn.Module) -> MaskArgument | None:
     """The argument by which `network` is told of padding, if it takes one that we know."""
     signature = signature_of(network)
     names = [] if signature is None else list(signature.parameters)
-    for name in (NAME, *_OTHER_NAMES):
+    both = "tgt_key_padding_mask" in names  # whose tokens a state holds could not be told
+    for name in (NAME, *_OTHER_NAMES, *(() if both else _PADDING_NAMES)):
         if name in names:
             prefix = getattr(network, "num_prefix_tokens", 0) if name == "patch_valid" else 0
             return MaskArgument(name, names.index(name), prefix)
@@ -184,7 +195,7 @@ def refuse_hidden_mask(
     the network itself is not given, so that it would not be known when a gate acts there."""
     if mask_argument(network) is not None:
         return
-    for name, shape in _masks_given(network, example):
+    for name, mask, shape in _masks_given(network, example):
         for site in sites:
             block = site.name or site.module
             if shape != site.shape[:2] or not (_in(block, name) or _in(name, block)):
@@ -194,25 +205,43 @@ def refuse_hidden_mask(
             else:
                 advice = "Use a gate that is the same for every input, such as 'asr:se'."
             raise SiteError(
-                f"{label!r} looks over all tokens and must not see padding, but the {NAME} is only "
+                f"{label!r} looks over all tokens and must not see padding, but the {mask} is only "
                 f"known inside {name!r}, not to {type(network).__name__}. {advice}"
             )
+
+
+def padding_masks_inside(network: nn.Module) -> list[str]:
+    """The parts of a network, which has arguments beside its input, that torch's names for padding
+    say may be told of it; the outermost of each."""
+    signature = signature_of(network)
+    if signature is None or len(signature.parameters) < 2:
+        return []
+    found: list[str] = []
+    for name, module in network.named_modules():
+        argument = mask_argument(module)
+        inside = any(_in(name, other) for other in found)
+        if name and not inside and argument is not None and argument.name in _PADDING_NAMES:
+            found.append(name)
+    return found
 
 
 def _in(name: str, module: str) -> bool:
     return name == module or name.startswith(f"{module}.")
 
 
-def _masks_given(network: nn.Module, example: Example | None) -> list[tuple[str, tuple[int, ...]]]:
-    """The modules that are given a mask of tokens in a call on the example, with its shape."""
-    given: list[tuple[str, tuple[int, ...]]] = []
+def _masks_given(
+    network: nn.Module, example: Example | None
+) -> list[tuple[str, str, tuple[int, ...]]]:
+    """The modules that are given a mask of tokens in a call on the example, with its name and
+    shape."""
+    given: list[tuple[str, str, tuple[int, ...]]] = []
 
     def looking(name: str, argument: MaskArgument) -> Callable[..., None]:
         def look(module: nn.Module, args: Arguments, kwargs: Keywords) -> None:
             del module
             mask = argument.given(args, kwargs)
             if isinstance(mask, Tensor) and mask.ndim == 2:
-                given.append((name, tuple(mask.shape)))
+                given.append((name, argument.name, tuple(mask.shape)))
 
         return look
 

@@ -423,3 +423,50 @@ def test_rows_of_different_lengths_in_one_tensor_are_refused():
     with torch.no_grad():
         outputs = network(inputs, src_key_padding_mask=padding)[~padding]
     torch.testing.assert_close(outputs, expected.detach())
+
+
+def encoder(**options: object) -> nn.Module:
+    """Torch's own, which is told of padding by `src_key_padding_mask`."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 48, batch_first=True, **options)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double().eval()
+
+
+class Encoding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = encoder()
+
+    def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.inner(tokens, src_key_padding_mask=padding)
+
+
+TOKENS = torch.randn(6, 9, WIDTH, generator=torch.Generator().manual_seed(3)).double()
+PADDING = MASK == 0
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("gate", ["se", "eca", "simam", "cbam", "step"])
+def test_torch_says_which_tokens_are_padding_by_another_name(gate, norm_first):
+    network = awake(attnlab.insert(encoder(norm_first=norm_first), gate, example=TOKENS[:1])[0])
+    added = torch.zeros(PADDING.shape, dtype=torch.double).masked_fill(PADDING, -torch.inf)
+    for mask in (PADDING, added):
+        together = network(TOKENS, src_key_padding_mask=mask)
+        for number, length in enumerate(LENGTHS):
+            alone = network(TOKENS[number : number + 1, :length])
+            torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
+
+
+def test_padding_that_only_a_part_is_told_of():
+    with pytest.raises(SiteError) as error:
+        attnlab.insert(Encoding(), "se", example=(TOKENS, PADDING))
+    assert str(error.value) == (
+        "'se' looks over all tokens and must not see padding, but the src_key_padding_mask is only "
+        "known inside 'inner', not to Encoding. Insert into that part: insert(model.inner, 'se', "
+        "inplace=True)."
+    )
+    _, receipt = attnlab.insert(Encoding(), "se", example=(TOKENS,))
+    assert receipt.notes == (
+        "se looks over all tokens, padding too: Encoding has no argument that tells of it by a "
+        "name that attnlab knows. If 'inner' is told, insert into that part",
+    )

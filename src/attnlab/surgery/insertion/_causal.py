@@ -182,7 +182,7 @@ def without_padding(network: nn.Module, arguments: tuple[Any, ...], keywords: An
     argument = mask_argument(network)
     if argument is None:
         return arguments, dict(keywords)
-    return argument.replaced(arguments, keywords, torch.ones_like)
+    return argument.without_padding(arguments, keywords)
 
 
 def _is_text(leaf: object) -> bool:

@@ -9,7 +9,11 @@ from functools import partial
 from torch import nn
 
 from attnlab.residuals.example import Example, Run
-from attnlab.residuals.padding import mask_argument, refuse_hidden_mask
+from attnlab.residuals.padding import (
+    mask_argument,
+    padding_masks_inside,
+    refuse_hidden_mask,
+)
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._causal import is_token_site, looks_over_tokens, refuse_leaks
 from attnlab.surgery.insertion._causal_maps import refuse_map_leaks
@@ -55,5 +59,12 @@ def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site])
         notes.append(
             f"{item.label} looks over all tokens; those that are padding by the {argument.name} of "
             f"a call are left out"
+        )
+    parts = padding_masks_inside(network) if over_tokens and argument is None else []
+    if parts:
+        notes.append(
+            f"{item.label} looks over all tokens, padding too: {type(network).__name__} has no "
+            f"argument that tells of it by a name that attnlab knows. If {parts[0]!r} is told, "
+            f"insert into that part"
         )
     return notes
