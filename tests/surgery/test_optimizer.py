@@ -106,6 +106,7 @@ def test_an_error_leaves_the_optimizer_alone():
         (lambda model: torch.optim.SGD(model.parameters(), lr=0.1), False, "is for inplace=True"),
         (lambda _: torch.optim.SGD(network().parameters(), lr=0.1), True, "has no parameter of Pl"),
         (lambda _: "sgd", True, "Expected optimizer to be a torch.optim.Optimizer but got a str"),
+        (lambda model: torch.optim.LBFGS(model.parameters()), True, "LBFGS takes one group"),
     ],
 )
 def test_optimizers_that_are_refused(optimizer, inplace, said):

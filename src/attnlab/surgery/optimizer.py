@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from attnlab._errors import OptionError
 
@@ -43,6 +43,11 @@ def check_optimizer(optimizer: object, inplace: bool) -> None:
         raise OptionError(
             f"Expected optimizer to be a torch.optim.Optimizer but got a "
             f"{type(optimizer).__name__}."
+        )
+    if isinstance(optimizer, LBFGS):
+        raise OptionError(
+            "LBFGS takes one group of parameters and keeps a list of them, so none can join or "
+            "leave. Leave optimizer= out, and build LBFGS afterwards."
         )
     if not inplace:
         raise OptionError(

@@ -8,6 +8,8 @@ import pytest
 import timm
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 import attnlab
 from attnlab._errors import FoldError, InputError, OptionError
@@ -279,6 +281,23 @@ def test_nothing_to_fold():
         "Linear carries no gate that could be folded, and no constant of its own such as "
         "LayerScale. Expected a network from insert(model, 'asr:se') or the like; fold_constants "
         "and fold_budget also take one with squeeze-and-excitation of its own."
+    )
+
+
+def test_parameters_on_several_processes(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+    )
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        sharded = fully_shard(gated(nn.Conv2d(C, C, 1)), mesh=mesh)
+        with pytest.raises(InputError) as raised:
+            attnlab.fold(sharded)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert str(raised.value) == (
+        "The network's parameters are distributed over processes (fully_shard), and none has all "
+        "their values. Fold the network before it is sharded, or one with its full state dict."
     )
 
 

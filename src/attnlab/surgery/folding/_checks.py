@@ -33,6 +33,12 @@ def check_foldable(model: nn.Module) -> None:
         )
     if any(parameter.is_meta for _, parameter in list_parameters(model)):
         raise InputError("The network is on the meta device: it has no values to fold.")
+    if any(hasattr(parameter, "full_tensor") for _, parameter in list_parameters(model)):
+        raise InputError(
+            "The network's parameters are distributed over processes (fully_shard), and none has "
+            "all their values. Fold the network before it is sharded, or one with its full state "
+            "dict."
+        )
     inside = [
         name
         for name, module in list_modules(model)
