@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -212,15 +212,20 @@ def _scale_by_later(kept: dict[PlaceKey, Tensor], surgery: Surgery) -> None:
     same parameters, so that the folded network has both there. `kept` is in the order of the run.
     """
     by_key = {place.key: place for place in surgery.places if place.scale is None}
-    ordered = [(key, by_key[key]) for key in kept if key in by_key]
-    for number, (key, place) in enumerate(ordered):
-        for later, other in ordered[number + 1 :]:
-            first, second = surgery.decided.get(key), surgery.decided.get(later)
-            if isinstance(first, Scaling) and isinstance(second, Scaling):
-                factor = _factor_of(first, second, place.site.channels, values(other))
-                if factor is not None:
-                    shape = along(factor, place.site.channel_axis, kept[key].shape)
-                    kept[key] *= shape.to(kept[key])
+    scalings = {key: surgery.decided.get(key) for key in kept if key in by_key}
+    ordered = [(key, each) for key, each in scalings.items() if isinstance(each, Scaling)]
+    takers: dict[str, list[int]] = defaultdict(list)
+    for number, (_, scaling) in enumerate(ordered):
+        for name in scaling.parameters:
+            takers[name].append(number)
+    for number, (key, first) in enumerate(ordered):
+        sharing = {other for name in first.parameters for other in takers[name] if other > number}
+        for later, second in (ordered[other] for other in sorted(sharing)):
+            site = by_key[key].site
+            factor = _factor_of(first, second, site.channels, values(by_key[later]))
+            if factor is not None:
+                shape = along(factor, site.channel_axis, kept[key].shape)
+                kept[key] *= shape.to(kept[key])
 
 
 def _factor_of(first: Scaling, second: Scaling, channels: int, gates: Tensor) -> Tensor | None:
