@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from attnlab._errors import AttnlabError, FoldError, InputError
 from attnlab.residuals import SeenStep, Step, Watchable, watchable
 from attnlab.residuals.example import Example
+from attnlab.residuals.graph import Graph
 from attnlab.residuals.listing import list_modules
 from attnlab.residuals.selection import Call
 from attnlab.residuals.steps import find_steps
@@ -97,8 +98,9 @@ def check_exact(
         exact = double_copy(model)
         given = double_example(exact, example)
         try:
-            errors, change = _compare(exact, surgery, original, _parts(given), fuse=fuse)
-            if len(_parts(given)) > 1 and not _agree(surgery, errors, change, EXACT):
+            parts = _parts(given, original.run.graph)
+            errors, change = _compare(exact, surgery, original, parts, fuse=fuse)
+            if len(parts) > 1 and not _agree(surgery, errors, change, EXACT):
                 exact = double_copy(model)
                 errors, change = _compare(exact, surgery, original, [given], fuse=fuse)
         except (RuntimeError, TypeError, InputError) as error:
@@ -155,15 +157,31 @@ def _selected(change: Change, most: float, precision: str) -> list[str]:
 
 
 _LARGE, _GRID = 128, 32
-"""Images of fewer pixels a side are not cut; a cut one has a side that strides of 32 divide."""
+"""Images of so many pixels a side are cut to one that strides of 32 divide."""
 
 
-def _parts(example: Example) -> list[Example]:
-    """A part of the images, if they are large, and the whole."""
-    if not isinstance(example, Tensor) or example.ndim != 4 or min(example.shape[2:]) < _LARGE:
+def _parts(example: Example, graph: Graph) -> list[Example]:
+    """A part of the images, if they can be cut, and the whole."""
+    if not isinstance(example, Tensor) or example.ndim != 4:
         return [example]
-    side = min(example.shape[2:]) // 2 // _GRID * _GRID
-    return [example[:, :, :side, :side].contiguous(), example]
+    side = min(example.shape[2:])
+    part = side // 2 // _GRID * _GRID if side >= _LARGE else side // 2 * _halves(graph)
+    return [example[:, :, :part, :part].contiguous(), example] if part else [example]
+
+
+def _halves(graph: Graph) -> bool:
+    """Whether every map that a kernel of several pixels makes or reads has an even side of at least
+    4 pixels: in half of the image it has 2, and all of the kernel still meets pixels. In one pixel,
+    what is right in the middle of a kernel alone would pass."""
+    sides = {
+        side
+        for node in graph.nodes
+        if node.kind == "convolution" and len(node.inputs) > 1
+        if any(length > 1 for length in graph.nodes[node.inputs[1]].shape[2:])
+        for map_shape in (node.shape, graph.nodes[node.inputs[0]].shape)
+        for side in map_shape[2:]
+    }
+    return bool(sides) and all(side >= 4 and side % 2 == 0 for side in sides)
 
 
 def _compare(
