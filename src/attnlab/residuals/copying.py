@@ -9,11 +9,13 @@ there is asked.
 from __future__ import annotations
 
 import copy
+import copyreg
 import gc
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -26,14 +28,13 @@ _ATOMS: Final = frozenset(
     (type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.Size)
 )
 _CONTAINERS: Final = frozenset((dict, OrderedDict, set, list))
-_REGISTERED: Final = frozenset(("_parameters", "_buffers", "_modules"))
-"""Of a module's state, dictionaries from names to what is registered."""
+_DICTIONARIES: Final = frozenset((dict, OrderedDict))
 
 
 def deep_copy(module: _Module, memo: dict[int, object] | None = None) -> _Module:
     """`copy.deepcopy(module, memo)`."""
     memo = {} if memo is None else memo
-    inside = [each for _, each in list_modules(module) if id(each) not in memo]
+    inside = [each for _, each in list_modules(module, memo)]
     if not all(_is_plain(type(each)) for each in inside):
         # A graph of torch.fx builds itself anew from children that must be whole by then.
         return copy.deepcopy(module, memo)
@@ -75,7 +76,7 @@ def _is_plain(own: type[nn.Module]) -> bool:
 
 
 def _all_atoms(several: Collection[object]) -> bool:
-    return all(type(each) in _ATOMS for each in several)
+    return _ATOMS.issuperset(map(type, several))
 
 
 def _copied_tensor(tensor: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
@@ -104,28 +105,61 @@ def _is_simple(tensor: torch.Tensor) -> bool:
     )
 
 
-def _copied_items(items: Mapping[str, object], memo: dict[int, object]) -> dict[str, object]:
-    """Copies of the values of a module's state, or of one of the dictionaries in it."""
-    copies: dict[str, object] = {}
+def _copied_items(items: Mapping[Any, object], memo: dict[int, object]) -> dict[Any, object]:
+    """Copies of the values of a module's state, or of a dictionary in it."""
+    copies: dict[Any, object] = {}
     for name, value in items.items():
         kind = type(value)
-        known = id(value)
-        if kind in _ATOMS:
+        if kind in _ATOMS:  # what most of them are is said here: a call for each takes longer
             copies[name] = value
-        elif known in memo:
+        elif (known := id(value)) in memo:
             copies[name] = memo[known]
         elif kind in _CONTAINERS and not value:
             copies[name] = memo[known] = kind()
-        elif kind is dict and name in _REGISTERED:
-            copies[name] = memo[known] = _copied_items(value, memo)  # type: ignore[arg-type]
-        elif kind is nn.Parameter:
-            copies[name] = value.__deepcopy__(memo)  # type: ignore[attr-defined]
-        elif kind is torch.Tensor:
-            copies[name] = _copied_tensor(value, memo)  # type: ignore[arg-type]
-        elif kind is tuple and _all_atoms(value):  # type: ignore[arg-type]
-            copies[name] = value
-        elif kind is list and _all_atoms(value):  # type: ignore[arg-type]
-            copies[name] = memo[known] = list(value)  # type: ignore[call-overload]
         else:
-            copies[name] = copy.deepcopy(value, memo)
+            copies[name] = _copied(value, memo)
     return copies
+
+
+def _copied(value: Any, memo: dict[int, object]) -> object:
+    """`copy.deepcopy(value, memo)`."""
+    kind, known = type(value), id(value)
+    if kind in _ATOMS or (kind is tuple and _all_atoms(value)):
+        return value
+    if known in memo:
+        return memo[known]
+    if kind is nn.Parameter:
+        return value.__deepcopy__(memo)
+    if kind is torch.Tensor:
+        return _copied_tensor(value, memo)
+    if kind in _DICTIONARIES and _all_atoms(value):
+        memo[known] = made = kind()
+        made.update(_copied_items(value, memo))
+    elif kind is list:
+        memo[known] = made = []
+        made += [_copied(each, memo) for each in value]
+    elif _is_state_alone(kind):
+        memo[known] = made = object.__new__(kind)
+        state = value.__getstate__()
+        # As torch and copy.deepcopy do: what was made for the copy must not die before it is done,
+        # or something else has its id.
+        memo.setdefault(id(memo), []).append(state)  # type: ignore[attr-defined]
+        vars(made).update(_copied_items(state or {}, memo))
+    else:
+        made = copy.deepcopy(value, memo)
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _is_state_alone(kind: type) -> bool:
+    """Whether `copy.deepcopy` copies the attributes of such an object, or what it says that its
+    state is, and nothing else: what hosts carry of gates."""
+    own_ways = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__")
+    return (
+        kind.__new__ is object.__new__
+        and kind.__reduce_ex__ is object.__reduce_ex__
+        and kind.__reduce__ is object.__reduce__
+        and kind.__dictoffset__ != 0
+        and kind not in copyreg.dispatch_table
+        and not any(hasattr(kind, way) for way in own_ways)
+    )

@@ -7,16 +7,20 @@ network of small layers asks some twenty times, which took as long as three forw
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from torch import Tensor, nn
 
 
-def list_modules(network: nn.Module) -> list[tuple[str, nn.Module]]:
-    """`network.named_modules()`."""
+def list_modules(
+    network: nn.Module, without: Container[int] = frozenset()
+) -> list[tuple[str, nn.Module]]:
+    """`network.named_modules()`, but for modules with these ids and what only they contain."""
     found: dict[int, tuple[str, nn.Module]] = {}
     waiting: list[tuple[str, nn.Module]] = [("", network)]
     while waiting:
         name, module = entry = waiting.pop()
-        if id(module) in found:
+        if id(module) in found or id(module) in without:
             continue
         found[id(module)] = entry
         if module._modules:

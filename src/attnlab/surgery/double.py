@@ -3,7 +3,8 @@ surgery is right to 1e-8."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.copying import deep_copy
 from attnlab.residuals.example import Example, call, evaluating, example_input
-from attnlab.residuals.listing import list_buffers, list_modules, list_parameters
+from attnlab.residuals.listing import list_modules
 
 MOST_PARAMETERS = 500_000_000
 """Larger networks are not copied to float64: the copy alone would take 4 GB."""
@@ -22,17 +23,21 @@ EXACT = 1e-8
 """The largest relative error in float64, at any site or at the output, that passes for exact."""
 
 
-def copied(network: nn.Module) -> nn.Module:
+def copied(network: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     """A copy of `network`, which shares only what says where its gates are: that never changes, and
-    copying it takes as long as copying the network."""
-    return deep_copy(network, _sites(network))
+    copying it takes as long as copying the network. Gates `without` which it will be are not
+    copied: `Absent` stands for them."""
+    return _copy(network, without, lambda memo: deep_copy(network, memo))
 
 
-def double_copy(network: nn.Module) -> nn.Module:
-    """A copy of `network` in float64, made without one in its own precision."""
-    memo = _sites(network)
-    for _, tensor in (*list_parameters(network), *list_buffers(network)):
-        if not tensor.is_floating_point():
+def double_copy(network: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
+    """The same in float64, made without a copy in its own precision."""
+    return _copy(network, without, lambda memo: _double_copy(network, memo))
+
+
+def _double_copy(network: nn.Module, memo: dict[int, object]) -> nn.Module:
+    for tensor in _tensors(list_modules(network, memo)):
+        if not tensor.is_floating_point() or id(tensor) in memo:
             continue
         value = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
         if type(tensor) is nn.Parameter:
@@ -40,14 +45,42 @@ def double_copy(network: nn.Module) -> nn.Module:
         elif type(tensor) is Tensor:
             memo[id(tensor)] = value
     exact = deep_copy(network, memo)
-    tensors = (*list_parameters(exact), *list_buffers(exact))
-    casts = any(t.is_floating_point() and t.dtype != torch.float64 for _, t in tensors)
+    tensors = _tensors(list_modules(exact))
+    casts = any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
     return exact.double() if casts else exact
 
 
-def _sites(network: nn.Module) -> dict[int, object]:
-    """What a copy of `network` may share, by identity."""
-    return {id(m.site): m.site for _, m in list_modules(network) if isinstance(m, Attachment)}
+class Absent(nn.Module):
+    """Stands in a copy of a network for the gates that will be taken off it, and until then are
+    held at what they return: 43 % of the modules of a ResNet-164 with ASR are in its gates."""
+
+    def forward(self, branch: Tensor) -> Tensor:
+        return branch.new_ones((1,) * branch.dim())
+
+
+def _copy(
+    network: nn.Module,
+    without: Collection[nn.Module],
+    copy: Callable[[dict[int, object]], nn.Module],
+) -> nn.Module:
+    sites: dict[int, object] = {
+        id(m.site): m.site for _, m in list_modules(network) if isinstance(m, Attachment)
+    }
+    if not without:
+        return copy(sites)
+    absent = Absent()
+    made = copy(sites | dict.fromkeys(map(id, without), absent))
+    # One reference each from where they are registered, that of this function and the argument's:
+    # any other is a module or a list of the user's own that has the gate, too.
+    alone = sys.getrefcount(absent) == len(without) + 2
+    return made if alone else copy(sites)
+
+
+def _tensors(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[Tensor]:
+    for _, module in modules:
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                yield tensor
 
 
 def double_example(network: nn.Module, example: Example | None) -> Example:

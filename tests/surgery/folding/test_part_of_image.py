@@ -50,3 +50,15 @@ def test_a_fault_in_one_tap_of_a_kernel_is_seen(monkeypatch, side, tap):
     monkeypatch.setattr(_surgery, "multiply", faulty)
     with pytest.raises(FoldError, match="differs from the original in float64"):
         attnlab.fold(network, example=images)
+
+
+@pytest.mark.parametrize("gate", ["asr:se", "asr:eca", "rezero"])
+def test_the_whole_image_is_not_needed_where_the_part_is_right(gate):
+    """A gate that is held does not run in the check, and that is no other path."""
+    seen = []
+    network, _ = attnlab.insert(attnlab.create("resnet20"), gate)
+    network.conv1.register_forward_hook(
+        lambda _layer, given, _output: seen.append((given[0].dtype, given[0].shape[2]))
+    )
+    attnlab.fold(network)
+    assert [side for dtype, side in seen if dtype == torch.float64] == [16, 16]

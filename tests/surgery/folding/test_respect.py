@@ -193,3 +193,23 @@ def test_a_gate_inside_a_branch_goes_on_to_the_layer_behind_it():
     plain, receipt = attnlab.fold(network)
     assert receipt.rows[0].into == ("last.weight",)
     assert relative(network(IMAGES.double()), plain(IMAGES.double())) <= 1e-12
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_gate_that_is_kept_elsewhere_too_is_copied_whole(registered):
+    """A copy that will be without its gates has stand-ins for them, which nobody else may get."""
+    network, _ = attnlab.insert(attnlab.create("resnet20"), "asr:se")
+    gate = next(each for _, each in attachments(network)).gate
+    if registered:
+        network.watched = gate
+    else:
+        network.watched = [gate]
+    folded, _ = attnlab.fold(network)
+    found = folded.watched if registered else folded.watched[0]
+    assert type(found) is type(gate)
+    assert found is not gate
+    for (name, mine), (_, other) in zip(
+        found.named_parameters(), gate.named_parameters(), strict=True
+    ):
+        assert torch.equal(mine, other), name
+        assert mine.data_ptr() != other.data_ptr()

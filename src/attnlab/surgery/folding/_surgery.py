@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from attnlab._errors import FoldError
+from attnlab.gates import ConstantGate
+from attnlab.residuals.attachment import BranchAttachment
 from attnlab.residuals.example import Example, run_once
 from attnlab.residuals.graph import Graph
 from attnlab.residuals.recorder import RecordedWhole
@@ -17,7 +19,7 @@ from attnlab.surgery.folding._ids import Refusal
 from attnlab.surgery.folding._places import Place
 from attnlab.surgery.folding._plan import Plan, factors, multiply, offsets, plan
 from attnlab.surgery.folding.structure import add_affine
-from attnlab.surgery.insertion import remove_attachments
+from attnlab.surgery.insertion import attachments, remove_attachments
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,20 @@ class Surgery:
     """What each parameter is multiplied by."""
     affine: tuple[str, ...]
     """The norms that are given affine parameters."""
+
+    def leaving(self, network: nn.Module) -> list[nn.Module]:
+        """The constant gates of `network` that go with all their attachments: a copy on which this
+        is performed need not have them."""
+        folded = {held.name for place in self.places for held in place.folded}
+        found = dict(attachments(network))
+        kept = {id(each.gate_module) for name, each in found.items() if name not in folded}
+        going = {
+            id(gate): gate
+            for each in found.values()
+            if isinstance(each, BranchAttachment)
+            and isinstance(gate := each.gate_module, ConstantGate)
+        }
+        return [gate for number, gate in going.items() if number not in kept]
 
     def perform(self, network: nn.Module) -> None:
         """Take the folded gates off `network` and multiply its parameters."""

@@ -25,6 +25,7 @@ from attnlab.surgery.change import Change, change_between, largest_change
 from attnlab.surgery.double import (
     EXACT,
     MOST_PARAMETERS,
+    Absent,
     coarsest_type,
     copied,
     double_copy,
@@ -95,13 +96,13 @@ def check_exact(
     if count_parameters(model) > MOST_PARAMETERS:
         reason = f"it has more than {MOST_PARAMETERS:,} parameters"
     else:
-        exact = double_copy(model)
+        exact = double_copy(model, surgery.leaving(model))
         given = double_example(exact, example)
         try:
             parts = _parts(given, original.run.graph)
             errors, change = _compare(exact, surgery, original, parts, fuse=fuse)
             if len(parts) > 1 and not _agree(surgery, errors, change, EXACT):
-                exact = double_copy(model)
+                exact = double_copy(model, surgery.leaving(model))
                 errors, change = _compare(exact, surgery, original, [given], fuse=fuse)
         except (RuntimeError, TypeError, InputError) as error:
             cause = str(error.__cause__ or error).splitlines()[0]
@@ -113,7 +114,8 @@ def check_exact(
                 most, notes = _resolved(exact, surgery, given)
             _require(surgery, errors, change, most, "float64")
             return errors, change.relative, [*notes, *_selected(change, most, "float64")]
-    errors, change = _compare(copied(model), surgery, original, [example], fuse=fuse)
+    own = copied(model, surgery.leaving(model))
+    errors, change = _compare(own, surgery, original, [example], fuse=fuse)
     parameter = next(p for p in model.parameters() if p.is_floating_point())
     precision = str(parameter.dtype).removeprefix("torch.")
     most = min(1e4 * torch.finfo(parameter.dtype).eps, 0.3)
@@ -268,24 +270,28 @@ def _first_alike(
 ) -> tuple[Example | None, Answer]:
     """The first example on which the network takes the original's path, or the last; its answer."""
     *parts, whole = examples
+    # Gates that are held do nothing that could differ.
+    names = {id(m): name for name, m in list_modules(network) if not isinstance(m, Absent)}
+    there = set(names.values())
+    before = {name: n for name, n in original.run.graph.calls.items() if name in there}
     for part in parts:
         calls: Counter[str] = Counter()
-        with suppress(*_DOES_NOT_RUN), _counting(network, calls):
+        with suppress(*_DOES_NOT_RUN), _counting(names, calls):
             expected = _watched(network, kept, found, part, original.calls)
-            if calls == original.run.graph.calls:
+            if calls == before:
                 return part, expected
     kept.tensors.clear()
     return whole, _watched(network, kept, found, whole, original.calls)
 
 
 @contextmanager
-def _counting(network: nn.Module, calls: Counter[str]) -> Iterator[None]:
-    """Count in `calls` how often each module of `network` is called."""
-    names = {id(module): name for name, module in list_modules(network)}
+def _counting(names: Mapping[int, str], calls: Counter[str]) -> Iterator[None]:
+    """Count in `calls` how often each module is called, of those that have `names` by their ids."""
 
     def count(module: nn.Module, _arguments: object) -> None:
-        if id(module) in names:
-            calls[names[id(module)]] += 1
+        name = names.get(id(module))
+        if name is not None:
+            calls[name] += 1
 
     handle = register_module_forward_pre_hook(count)
     try:

@@ -110,7 +110,7 @@ def fold(
     if fuse:
         _refuse_to_merge_hosts(surgery)
     checked = _check(model, surgery, original, fuse=fuse)
-    network = model if inplace else copied(model)
+    network = model if inplace else copied(model, surgery.leaving(model))
     record_start(network, example)
     with following(optimizer, network):
         surgery.perform(network)
@@ -260,7 +260,7 @@ class _Checked:
 
     def perform(self, model: nn.Module) -> nn.Module:
         """A copy of `model`, folded."""
-        network = copied(model)
+        network = copied(model, self.surgery.leaving(model))
         record_start(network, self.original.example)
         self.surgery.perform(network)
         return network
