@@ -8,6 +8,7 @@ network of small layers asks some twenty times, which took as long as three forw
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -35,19 +36,24 @@ def list_modules(
 
 def list_parameters(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """`network.named_parameters()`."""
-    found: dict[int, tuple[str, nn.Parameter]] = {}
-    for prefix, module in list_modules(network):
-        for name, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in found:
-                found[id(parameter)] = (f"{prefix}.{name}" if prefix else name, parameter)
-    return list(found.values())
+    return _registered(list_modules(network), "_parameters")
 
 
 def list_buffers(network: nn.Module) -> list[tuple[str, Tensor]]:
     """`network.named_buffers()`."""
-    found: dict[int, tuple[str, Tensor]] = {}
-    for prefix, module in list_modules(network):
-        for name, buffer in module._buffers.items():
-            if buffer is not None and id(buffer) not in found:
-                found[id(buffer)] = (f"{prefix}.{name}" if prefix else name, buffer)
+    return _registered(list_modules(network), "_buffers")
+
+
+def named_tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Parameters, then buffers, by their names; shared ones under their first."""
+    modules = list_modules(network)
+    return dict(_registered(modules, "_parameters") + _registered(modules, "_buffers"))
+
+
+def _registered(modules: list[tuple[str, nn.Module]], kind: str) -> list[tuple[str, Any]]:
+    found: dict[int, tuple[str, Any]] = {}
+    for prefix, module in modules:
+        for name, tensor in module.__dict__[kind].items():
+            if tensor is not None and id(tensor) not in found:
+                found[id(tensor)] = (f"{prefix}.{name}" if prefix else name, tensor)
     return list(found.values())

@@ -26,7 +26,7 @@ from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals import operations
 from attnlab.residuals.adapters import inside_adapter, marked_adapters
 from attnlab.residuals.graph import Graph, Node, Ref
-from attnlab.residuals.listing import list_buffers, list_modules, list_parameters
+from attnlab.residuals.listing import list_modules, named_tensors
 
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _HERE = os.path.abspath(__file__)
@@ -136,7 +136,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.nodes: list[Node] = []
         self.module_names = {id(module): name for name, module in list_modules(model)}
-        self.weights = dict(_named_tensors(model))
+        self.weights = named_tensors(model)
         """Kept, for a network whose weights are loaded while it runs replaces these."""
         self.stored = {id(tensor): name for name, tensor in self.weights.items()}
         self.node_of: dict[int, int] = {}
@@ -349,8 +349,3 @@ class _Recorder(TorchFunctionMode):
         if self.whole == left:
             self.whole = None
         return left
-
-
-def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from list_parameters(model)
-    yield from list_buffers(model)

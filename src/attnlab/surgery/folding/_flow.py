@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from attnlab._types import Function
 from attnlab.residuals import operations
 from attnlab.residuals.graph import Graph, Node, Ref, reads
 from attnlab.surgery.folding._ids import Refusal
@@ -65,11 +67,17 @@ def arguments(node: Node) -> dict[str, Any]:
     try:
         if node.function is None:
             return {}
-        bound = inspect.signature(node.function).bind_partial(*node.arguments, **node.keywords)
+        bound = _signature(node.function).bind_partial(*node.arguments, **node.keywords)
         return dict(bound.arguments)
     except (TypeError, ValueError):
         names = _BUILTIN.get(node.operation, ())
         return {**dict(zip(names, node.arguments, strict=False)), **node.keywords}
+
+
+@lru_cache(maxsize=256)
+def _signature(function: Function) -> inspect.Signature:
+    """Of the few functions that layers call, hundreds of times."""
+    return inspect.signature(function)
 
 
 def viewed(nodes: Sequence[Node], node: Node) -> tuple[Node, list[Node]]:

@@ -30,6 +30,15 @@ class Refusal(Exception):  # noqa: N818  not an error: a reason that ends up in 
         self.norm = norm
 
 
+def each_once(ids: Tensor, axis: int | None = None) -> Tensor:
+    """`ids` without the axes, but for `axis`, along which they were expanded: the same values. A
+    gate's ids are one per channel, for thousands of places."""
+    for number, stride in enumerate(ids.stride()):
+        if stride == 0 and number != axis and ids.shape[number]:
+            ids = ids.narrow(number, 0, 1)
+    return ids
+
+
 def merge(first: Tensor | None, second: Tensor) -> Tensor:
     """The ids that both ask for; two different ones for one element cannot be had."""
     if first is None:
@@ -41,6 +50,7 @@ def merge(first: Tensor | None, second: Tensor) -> Tensor:
 
 def channel_vector(ids: Tensor, axis: int) -> Tensor:
     """The id of each index on `axis`, which must be one along all other axes."""
+    ids = each_once(ids, axis % ids.dim())
     rows = ids.movedim(axis, 0).flatten(1) if ids.dim() > 1 else ids[:, None]
     vector = rows.amax(1)
     if bool(((rows != vector[:, None]) & (rows != NOT_READ)).any()):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.residuals.form import squashed
 from attnlab.residuals.graph import Node
-from attnlab.residuals.listing import list_buffers, list_modules, list_parameters
+from attnlab.residuals.listing import list_modules, list_parameters, named_tensors
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
@@ -42,8 +42,9 @@ _BUFFERS = frozenset(("weight", "bias", "running_mean", "running_var"))
 def frozen_scales(network: nn.Module) -> Iterator[str]:
     """The names of the buffers that scale and shift, of norms that are frozen."""
     for name, module in list_modules(network):
-        stored = set(module._buffers) - module._non_persistent_buffers_set
-        if stored >= _BUFFERS and not module._parameters:
+        if module._parameters or not module._buffers:
+            continue
+        if set(module._buffers) - module._non_persistent_buffers_set >= _BUFFERS:
             for buffer in ("weight", "bias"):
                 if module._buffers[buffer] is not None:
                     yield f"{name}.{buffer}" if name else buffer
@@ -68,7 +69,7 @@ def plan(network: nn.Module, flow: Flow, places: Sequence[Place]) -> Plan:
     scaled = Counter(place.scale.name for place in places if place.scale is not None)
     going = {place.scale.name for place in places if place.scale is not None and place.folded}
     foldable = foldable_parameters(network) - going
-    tensors = _tensors(network)
+    tensors = named_tensors(network)
     decided: Plan = {}
     for place in places:
         if not place.folded:
@@ -139,21 +140,15 @@ def _acting(place: Place, gates: Mapping[str, Node], flow: Flow) -> tuple[int, i
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
     """The parameters, and the scales of frozen norms, that belong to one module only and share
     their memory with no other."""
-    owners: dict[int, set[int]] = {}
+    owners: Counter[int] = Counter()
     for _, module in list_modules(network):
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if tensor is not None:
-                owners.setdefault(id(tensor), set()).add(id(module))
+        registered = (*module._parameters.values(), *module._buffers.values())
+        owners.update({id(tensor) for tensor in registered if tensor is not None})
+    tensors = named_tensors(network)
     names = (*(name for name, _ in list_parameters(network)), *frozen_scales(network))
-    tensors = _tensors(network)
     shared = _in_shared_memory(tensors.values())
-    return frozenset(
-        name
-        for name in names
-        if name in tensors
-        and len(owners[id(tensors[name])]) == 1
-        and id(tensors[name]) not in shared
-    )
+    alone = {id(each) for each in tensors.values() if owners[id(each)] == 1} - shared
+    return frozenset(n for n in names if n in tensors and id(tensors[n]) in alone)
 
 
 def _in_shared_memory(tensors: Iterable[Tensor]) -> set[int]:
@@ -172,11 +167,6 @@ def _in_shared_memory(tensors: Iterable[Tensor]) -> set[int]:
         if last > end:
             end, reaches = last, each
     return found
-
-
-def _tensors(network: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, shared ones under their first name."""
-    return {**dict(list_parameters(network)), **dict(list_buffers(network))}
 
 
 def _decide(
@@ -309,7 +299,7 @@ def multiply(
     network: nn.Module, product: Mapping[str, Tensor], offsets: Mapping[str, float]
 ) -> None:
     """Multiply the tensors of these names, with their offsets, in float64 and round once."""
-    tensors = _tensors(network)
+    tensors = named_tensors(network)
     for name, factor in product.items():
         tensor, offset = tensors[name], offsets.get(name, 0.0)
         tensor.copy_((tensor.detach().cpu().double() + offset) * factor - offset)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow, references, replayed
-from attnlab.surgery.folding._ids import NOT_READ, Refusal, merge, pull_back
+from attnlab.surgery.folding._ids import NOT_READ, Refusal, each_once, merge, pull_back
 from attnlab.surgery.folding._rules import selects, unchanged, ways
 from attnlab.surgery.folding._way import Way
 
@@ -153,7 +153,7 @@ class _Attempt:
         return False
 
     def _ask(self, reader: int, source: int, place: int, ids: Tensor) -> None:
-        if bool((ids == NOT_READ).all()):
+        if bool((each_once(ids) == NOT_READ).all()):
             return
         self.served.add((reader, source))
         try:
@@ -164,7 +164,7 @@ class _Attempt:
     def _visit(self, node: Node, asked: dict[int, Tensor]) -> None:
         try:
             asked = self._with_other_readers(node, asked)
-            if all(bool(((ids == NOT_READ) | (ids == self.keep)).all()) for ids in asked.values()):
+            if all(self._keeps(ids) for ids in asked.values()):
                 return
             if node.index in self.barriers:
                 raise Refusal("depends on the input")
@@ -178,6 +178,11 @@ class _Attempt:
                 self._hand_on(node, self._chosen(node, ways(self.flow, node, asked)))
         except Refusal as reason:
             raise self._located(reason, node) from None
+
+    def _keeps(self, ids: Tensor) -> bool:
+        """Whether nothing of these ids is to be scaled."""
+        ids = each_once(ids)
+        return bool(((ids == NOT_READ) | (ids == self.keep)).all())
 
     def _hand_on(self, node: Node, way: Way) -> None:
         offset = way.offset or self.added.get(node.index, 0.0)
