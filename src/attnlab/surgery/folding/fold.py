@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from attnlab._checked import check_batches, check_module, check_values
 from attnlab._errors import FoldError
 from attnlab.residuals import watchable
+from attnlab.residuals.copying import without_collecting
 from attnlab.residuals.example import Example
 from attnlab.residuals.library import OwnGates
 from attnlab.surgery.answer import Answer
@@ -63,6 +64,7 @@ _NOT_COUNTED = (
 
 
 @making_ordinary_tensors
+@without_collecting()
 def fold(
     model: nn.Module,
     *,

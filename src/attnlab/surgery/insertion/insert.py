@@ -19,7 +19,7 @@ from attnlab._checked import check_module, check_values
 from attnlab._errors import InputError, OptionError, SiteError, unknown_name
 from attnlab._imported import is_path
 from attnlab.residuals.choose import find_sites, frozen_notes, place_for_heads, place_notes
-from attnlab.residuals.copying import deep_copy
+from attnlab.residuals.copying import deep_copy, without_collecting
 from attnlab.residuals.example import Example, check_finite_weights
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.steps import find_steps
@@ -64,6 +64,7 @@ _ATTENTION_CLASSES = (
 
 
 @making_ordinary_tensors
+@without_collecting()
 def insert(
     model: nn.Module,
     gate: str | Callable[[int], nn.Module],
