@@ -55,6 +55,8 @@ class Run:
     macs: int
     """Multiply-accumulates of convolutions and matrix products, for the whole example."""
     input_shape: tuple[int, ...]
+    gate_macs: int = 0
+    """Those among them of gates that attnlab inserted."""
 
 
 @contextmanager
@@ -166,10 +168,10 @@ def run_once(model: nn.Module, example: Example | None = None) -> Run:
     _check_inputs(arguments, keywords)
     with evaluating(model), running_eagerly(), MacCounter() as counter:
         try:
-            graph, output = record(model, arguments, keywords)
+            graph, output = record(model, arguments, keywords, lambda: counter.macs)
         except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
             raise _failed_run(model, shape, example is None, error) from error
-    return Run(graph, output, counter.macs, shape)
+    return Run(graph, output, counter.macs, shape, graph.counted_in_wholes)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

@@ -34,7 +34,7 @@ class Ref:
     index: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """One tensor of the run and the call that made it."""
 
@@ -117,6 +117,7 @@ class Graph:
         calls: dict[str, int],
         outputs: Sequence[int] = (),
         given: Mapping[tuple[str, int], int] | None = None,
+        counted_in_wholes: int = 0,
     ) -> None:
         self.nodes = nodes
         self.calls = calls
@@ -125,6 +126,8 @@ class Graph:
         """The tensors that the network returned, as far as they could be seen."""
         self.given = given or {}
         """The first tensor that a module (name, call) was given, where that had no name."""
+        self.counted_in_wholes = counted_in_wholes
+        """By how much what the recording counted rose in modules that are one node."""
         self.sums = [node for node in nodes if node.adds_same_shapes]
         """The additions of two tensors of one shape."""
         self.users: dict[int, list[int]] = defaultdict(list)
@@ -141,6 +144,8 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         nodes = self.nodes
+        if node.operation == "parameter":  # every second node; it depends on none
+            return
         # `anchors.type_as(features)` takes no values from the features, and is none of their data.
         node.data_inputs = tuple(i for i in reads(node) if nodes[i].data)
         node.data = node.operation == "input" or bool(node.data_inputs)

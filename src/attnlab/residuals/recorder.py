@@ -11,13 +11,14 @@ import linecache
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map_only
@@ -49,15 +50,53 @@ _TELLS = frozenset(
     ]
 )
 
+_DRAW_NOTHING = frozenset(
+    [
+        *operations.ADDITIONS,
+        torch.conv1d,
+        torch.conv2d,
+        torch.conv3d,
+        F.linear,
+        F.batch_norm,
+        F.layer_norm,
+        F.group_norm,
+        F.relu,
+        F.gelu,
+        F.silu,
+        F.hardswish,
+        F.max_pool2d,
+        F.avg_pool2d,
+        F.adaptive_avg_pool2d,
+        torch.sigmoid,
+        torch.flatten,
+        torch.matmul,
+        Tensor.mul,
+        Tensor.__mul__,
+        Tensor.__matmul__,
+        Tensor.view,
+        Tensor.reshape,
+        Tensor.transpose,
+        Tensor.permute,
+    ]
+)
+"""What nearly all calls of a network are, which draw no random numbers whatever they are given: to
+look whether one drew takes as long as a small one of them. Of all others that is looked at."""
+
 
 class RecordedWhole(nn.Module):
     """A module that is recorded as one node `whole`, computed from the first tensor that it is
     given, whatever it does inside: with it and without, the network has the same steps."""
 
 
-def record(model: nn.Module, arguments: Arguments, keywords: Keywords) -> tuple[Graph, object]:
-    """Run `model(*arguments, **keywords)` once; return its graph and its output."""
-    recorder = _Recorder(model)
+def record(
+    model: nn.Module,
+    arguments: Arguments,
+    keywords: Keywords,
+    count: Callable[[], int] = lambda: 0,
+) -> tuple[Graph, object]:
+    """Run `model(*arguments, **keywords)` once; return its graph and its output. The graph knows by
+    how much `count()` rose in modules that are recorded as one node."""
+    recorder = _Recorder(model, count)
     for tensor in _tensors((arguments, keywords)):
         recorder.add_input(tensor)
     with marked_adapters(model), recorder.watching_modules(), recorder:
@@ -132,18 +171,23 @@ def _source_line() -> tuple[str, str]:
 class _Recorder(TorchFunctionMode):
     """Sees every torch call and every module call of one run."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, count: Callable[[], int]) -> None:
         super().__init__()
+        self.count = count
+        self.in_wholes = 0
         self.nodes: list[Node] = []
         self.module_names = {id(module): name for name, module in list_modules(model)}
         self.weights = named_tensors(model)
-        """Kept, for a network whose weights are loaded while it runs replaces these."""
+        """Kept, for a network whose weights are loaded while it runs replaces these; so their ids
+        are unique, and nobody need be told of their end."""
         self.stored = {id(tensor): name for name, tensor in self.weights.items()}
         self.node_of: dict[int, int] = {}
         self.alive: dict[int, ref[Tensor]] = {}
         """By id, which is unique only while the tensor lives. Tensors are not kept: a recorded run
         takes the memory of a plain one."""
         self.stack: list[tuple[str, int]] = []
+        self.inside: tuple[tuple[str, int], ...] = ()
+        """The same for nodes, of which there are more than calls of modules."""
         self.calls: Counter[str] = Counter()
         self.given: dict[tuple[str, int], int] = {}
         self.whole: tuple[str, int] | None = None
@@ -152,7 +196,7 @@ class _Recorder(TorchFunctionMode):
     def graph(self, output: object) -> Graph:
         outputs = [self.node_of[id(t)] for t in _tensors(output) if id(t) in self.node_of]
         self.alive.clear()  # who is told of a tensor's end is this recorder: a circle
-        return Graph(self.nodes, dict(self.calls), outputs, self.given)
+        return Graph(self.nodes, dict(self.calls), outputs, self.given, self.in_wholes)
 
     def add_input(self, tensor: Tensor) -> None:
         self._register(tensor, self._new("input", tensor))
@@ -168,18 +212,19 @@ class _Recorder(TorchFunctionMode):
     ) -> object:
         del types
         kwargs = kwargs or {}
+        if self.whole or function in _TELLS:
+            return function(*args, **kwargs)
         name = _function_name(function)
-        reads = name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES
-        if self.whole or reads or function in _TELLS:
+        if name.startswith("get:") and name[4:] not in _TENSOR_ATTRIBUTES:
             return function(*args, **kwargs)
         # Before the call, which may write into its arguments.
         inputs: list[int] = []
         arguments = tuple([self._with_refs(each, inputs) for each in args])
         keywords = {key: self._with_refs(each, inputs) for key, each in kwargs.items()}
         addends = None if inside_adapter() else operations.addends(function, args, kwargs)
-        before = _random_states(kwargs)
+        before = [] if function in _DRAW_NOTHING else _random_states(kwargs)
         output = function(*args, **kwargs)
-        random = _random_states(kwargs) != before
+        random = bool(before) and _random_states(kwargs) != before
         in_place = operations.is_in_place(name) or kwargs.get("inplace") is True
         results = _tensors(args[0] if name == "__setitem__" else output)
         if not results:
@@ -240,7 +285,7 @@ class _Recorder(TorchFunctionMode):
             inputs,
             owner=owner,
             call=call,
-            inside=tuple(self.stack),
+            inside=self.inside,
             floating=tensor.dtype.is_floating_point or tensor.dtype.is_complex,
         )
         self.nodes.append(node)
@@ -284,7 +329,7 @@ class _Recorder(TorchFunctionMode):
         """The tensor is that of `node`, as long as it lives."""
         number = id(tensor)
         self.node_of[number] = node.index
-        if number not in self.alive:
+        if number not in self.alive and number not in self.stored:
             self.alive[number] = ref(tensor, partial(self._forget, number))
 
     def _forget(self, number: int, gone: ref[Tensor]) -> None:
@@ -312,11 +357,16 @@ class _Recorder(TorchFunctionMode):
             return
         call = self.calls[name]
         self.calls[name] += 1
+        if self.whole:  # inside, nothing is told apart
+            self.stack.append((name, call))
+            return
         if given := _tensors(arguments):
             self.given[name, call] = self._index(given[0])
         self.stack.append((name, call))
-        if self.whole is None and isinstance(module, RecordedWhole):
+        self.inside = tuple(self.stack)
+        if isinstance(module, RecordedWhole):
             self.whole = (name, call)
+            self.in_wholes -= self.count()
 
     def _leave_module(self, module: nn.Module, arguments: object, output: object) -> None:
         entered = self.module_names.get(id(module))
@@ -327,6 +377,7 @@ class _Recorder(TorchFunctionMode):
             name, call = self._left()
         if self.whole:
             return
+        self.inside = tuple(self.stack)
         # What torch calls do not show (scripted modules) is one node that depends on all the module
         # was given.
         given = tuple(
@@ -348,4 +399,5 @@ class _Recorder(TorchFunctionMode):
         left = self.stack.pop()
         if self.whole == left:
             self.whole = None
+            self.in_wholes += self.count()
         return left
