@@ -7,6 +7,7 @@ gates, after them, or merged in between, a block makes the additions that it was
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +58,9 @@ def _leave(module: nn.Module, arguments: object, output: object) -> None:
 
 def mark_adapters(network: nn.Module) -> list[RemovableHandle]:
     """Let all adapters of `network` say when they run; those that do already are left alone."""
-    handles = []
+    handles: list[RemovableHandle] = []
+    if "peft" not in sys.modules:
+        return handles
     for _, module in list_modules(network):
         if is_adapter(module) and _enter not in module._forward_pre_hooks.values():
             handles.append(module.register_forward_pre_hook(_enter))

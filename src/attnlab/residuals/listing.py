@@ -21,14 +21,16 @@ def list_modules(
     waiting: list[tuple[str, nn.Module]] = [("", network)]
     while waiting:
         name, module = entry = waiting.pop()
-        if id(module) in found or id(module) in without:
+        number = id(module)
+        if number in found or number in without:
             continue
-        found[id(module)] = entry
-        if module._modules:
+        found[number] = entry
+        children = module._modules
+        if children:
             prefix = f"{name}." if name else ""
             waiting += [
                 (prefix + child, inner)
-                for child, inner in reversed(module._modules.items())
+                for child, inner in reversed(children.items())
                 if inner is not None
             ]
     return list(found.values())
@@ -36,21 +38,22 @@ def list_modules(
 
 def list_parameters(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """`network.named_parameters()`."""
-    return _registered(list_modules(network), "_parameters")
+    return registered(list_modules(network), "_parameters")
 
 
 def list_buffers(network: nn.Module) -> list[tuple[str, Tensor]]:
     """`network.named_buffers()`."""
-    return _registered(list_modules(network), "_buffers")
+    return registered(list_modules(network), "_buffers")
 
 
 def named_tensors(network: nn.Module) -> dict[str, Tensor]:
     """Parameters, then buffers, by their names; shared ones under their first."""
     modules = list_modules(network)
-    return dict(_registered(modules, "_parameters") + _registered(modules, "_buffers"))
+    return dict(registered(modules, "_parameters") + registered(modules, "_buffers"))
 
 
-def _registered(modules: list[tuple[str, nn.Module]], kind: str) -> list[tuple[str, Any]]:
+def registered(modules: list[tuple[str, nn.Module]], kind: str) -> list[tuple[str, Any]]:
+    """What these modules have of this kind, `_parameters` or `_buffers`, shared ones once."""
     found: dict[int, tuple[str, Any]] = {}
     for prefix, module in modules:
         for name, tensor in module.__dict__[kind].items():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.residuals.form import squashed
 from attnlab.residuals.graph import Node
-from attnlab.residuals.listing import list_modules, list_parameters, named_tensors
+from attnlab.residuals.listing import list_modules, named_tensors, registered
 from attnlab.surgery.folding._flow import Flow
 from attnlab.surgery.folding._forward import walk_on
 from attnlab.surgery.folding._ids import NOT_READ, Refusal, along
@@ -39,9 +39,9 @@ def undoing(flow: Flow, keep: int, foldable: Set[str], barriers: Set[int]) -> Un
 _BUFFERS = frozenset(("weight", "bias", "running_mean", "running_var"))
 
 
-def frozen_scales(network: nn.Module) -> Iterator[str]:
+def frozen_scales(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
     """The names of the buffers that scale and shift, of norms that are frozen."""
-    for name, module in list_modules(network):
+    for name, module in modules:
         if module._parameters or not module._buffers:
             continue
         if set(module._buffers) - module._non_persistent_buffers_set >= _BUFFERS:
@@ -140,15 +140,18 @@ def _acting(place: Place, gates: Mapping[str, Node], flow: Flow) -> tuple[int, i
 def foldable_parameters(network: nn.Module) -> frozenset[str]:
     """The parameters, and the scales of frozen norms, that belong to one module only and share
     their memory with no other."""
+    modules = list_modules(network)
     owners: Counter[int] = Counter()
-    for _, module in list_modules(network):
-        registered = (*module._parameters.values(), *module._buffers.values())
-        owners.update({id(tensor) for tensor in registered if tensor is not None})
-    tensors = named_tensors(network)
-    names = (*(name for name, _ in list_parameters(network)), *frozen_scales(network))
-    shared = _in_shared_memory(tensors.values())
-    alone = {id(each) for each in tensors.values() if owners[id(each)] == 1} - shared
-    return frozenset(n for n in names if n in tensors and id(tensors[n]) in alone)
+    for _, module in modules:
+        own = (*module._parameters.values(), *module._buffers.values())
+        owners.update({id(tensor) for tensor in own if tensor is not None})
+    parameters, buffers = (registered(modules, kind) for kind in ("_parameters", "_buffers"))
+    frozen = set(frozen_scales(modules))
+    named = [*parameters, *(each for each in buffers if each[0] in frozen)]
+    shared = _in_shared_memory(tensor for _, tensor in (*parameters, *buffers))
+    return frozenset(
+        name for name, each in named if owners[id(each)] == 1 and id(each) not in shared
+    )
 
 
 def _in_shared_memory(tensors: Iterable[Tensor]) -> set[int]:
