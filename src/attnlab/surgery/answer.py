@@ -90,7 +90,7 @@ def answer_of_run(
     """The answer of a recorded run; of another one, where more than its output is needed."""
     if calls or work_depends_on_values(run.graph):
         return answer(model, example, calls)
-    return Answer(run.output, run.macs)
+    return Answer(run.output, run.macs, run.gate_macs)
 
 
 def calls_to_compare(run: Run) -> tuple[Call, ...]:

@@ -6,10 +6,12 @@ import copy
 import io
 
 import pytest
+import timm
 import torch
 from torch import nn
 
 import attnlab
+from attnlab.residuals.example import measure
 from attnlab.surgery.insertion import attachments
 
 from .networks import relative, stir, stir_gates
@@ -213,3 +215,19 @@ def test_a_gate_that_is_kept_elsewhere_too_is_copied_whole(registered):
     ):
         assert torch.equal(mine, other), name
         assert mine.data_ptr() != other.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("build", "gate"),
+    [
+        (lambda: attnlab.create("resnet20"), "asr:se"),
+        (lambda: attnlab.create("resnet20"), "asr:se*2+rezero"),
+        (lambda: timm.create_model("vit_tiny_patch16_224", depth=2, img_size=32), "asr:se"),
+    ],
+)
+def test_the_receipt_counts_what_runs(build, gate):
+    """Without counting again: what is left is what there was without the gates."""
+    network, inserted = attnlab.insert(build(), gate)
+    plain, receipt = attnlab.fold(network)
+    assert receipt.macs_before == inserted.macs_after == measure(network)[1]
+    assert receipt.macs_after == inserted.macs_before == measure(plain)[1]

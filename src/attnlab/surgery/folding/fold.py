@@ -269,7 +269,7 @@ class _Checked:
 
     def receipt(self, network: nn.Module, notes: Sequence[str]) -> FoldReceipt:
         """What the fold did to `network`, with `notes` on what was done besides."""
-        after = self.original.answer_of(network)
+        after = self._answer_of(network)
         counted = not self.original.work_depends_on_values or self._same_work(after)
         figures = self.original.figures(network, after, after.macs if counted else None)
         places = self.surgery.places
@@ -286,6 +286,12 @@ class _Checked:
             fused=self.fuse,
             **figures,
         )
+
+    def _answer_of(self, network: nn.Module) -> Answer:
+        all_went = all(not (place.own or place.kept) for place in self.surgery.places)
+        if all_went and not (self.fuse or self.original.work_depends_on_values):
+            return self.original.answer_without_gates(network)
+        return self.original.answer_of(network)
 
     def _same_work(self, after: Answer) -> bool:
         """Whether the two networks differ by what the gates compute."""
