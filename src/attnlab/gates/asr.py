@@ -50,7 +50,7 @@ class LearnedVector(nn.Module):
 
     def forward(self, activation: Activation | None) -> Float[Tensor, "1 channels"]:
         chosen = self.attention.squash if activation is None else activation
-        return self.attention.of_vector(self.psi[:, :, 0, 0], chosen)
+        return self.attention.of_vector(self.psi.flatten(1), chosen)
 
     def start_constant(self) -> float:
         return self.attention.start_constant()
