@@ -21,7 +21,7 @@ from attnlab.gates import (
     StepGate,
 )
 from attnlab.gates.hyper import plain_sizes
-from attnlab.residuals.copying import deep_copy
+from attnlab.residuals.copying import double_on_cpu
 from attnlab.residuals.fx import record_whole, was_handed
 from attnlab.residuals.padding import of_valid_tokens, padding_now
 from attnlab.residuals.recorder import RecordedWhole
@@ -105,7 +105,7 @@ class Attachment(RecordedWhole, ABC):
         if not isinstance(self.gate_module, ConstantGate):
             return None
         with torch.no_grad():
-            constant = deep_copy(self.gate_module).cpu().double().constant().detach()
+            constant = double_on_cpu(self.gate_module).constant().detach()
             return constant if self.scale is None else constant * self.scale.cpu().double()
 
     def forward(
@@ -315,7 +315,7 @@ class CarryAttachment(StepAttachment):
     def constant(self) -> Tensor | None:
         """The gate's constant, if the state is carried on as it is: no branch can take a number
         that multiplies the state."""
-        gate = deep_copy(self.gate_module).cpu().double()
+        gate = double_on_cpu(self.gate_module)
         assert isinstance(gate, CarryGate)
         with torch.no_grad():
             if bool((gate.carry() != 1).any()):

@@ -12,7 +12,7 @@ import copy
 import copyreg
 import gc
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -43,9 +43,45 @@ def deep_copy(module: _Module, memo: dict[int, object] | None = None) -> _Module
     memo |= {id(old): new for old, new in made}
     with without_collecting():
         for old, new in made:
-            new.__setstate__(_copied_items(old.__getstate__(), memo))
+            copied = _copied_items(old.__getstate__(), memo)
+            if type(new).__setstate__ is nn.Module.__setstate__:
+                # It would also look for a dozen attributes that modules had not in old files.
+                vars(new).update(copied)
+            else:
+                new.__setstate__(copied)
     found: _Module = memo[id(module)]  # type: ignore[assignment]
     return found
+
+
+def double_deep_copy(module: _Module, memo: dict[int, object] | None = None) -> _Module:
+    """`copy.deepcopy(module, memo).double()`, made without a copy in its own precision."""
+    memo = {} if memo is None else memo
+    for tensor in _tensors(list_modules(module, memo)):
+        if not tensor.is_floating_point() or id(tensor) in memo:
+            continue
+        value = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
+        if type(tensor) is nn.Parameter:
+            memo[id(tensor)] = nn.Parameter(value, tensor.requires_grad)
+        elif type(tensor) is torch.Tensor:
+            memo[id(tensor)] = value
+    exact = deep_copy(module, memo)
+    tensors = _tensors(list_modules(exact))
+    casts = any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
+    return exact.double() if casts else exact
+
+
+def double_on_cpu(module: _Module) -> _Module:
+    """A copy in float64 on the CPU: not every device has float64."""
+    if any(tensor.device.type != "cpu" for tensor in _tensors(list_modules(module))):
+        return deep_copy(module).cpu().double()
+    return double_deep_copy(module)
+
+
+def _tensors(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[torch.Tensor]:
+    for _, module in modules:
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                yield tensor
 
 
 @contextmanager

@@ -4,7 +4,7 @@ surgery is right to 1e-8."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from attnlab.residuals.attachment import Attachment
-from attnlab.residuals.copying import deep_copy
+from attnlab.residuals.copying import deep_copy, double_deep_copy
 from attnlab.residuals.example import Example, call, evaluating, example_input
 from attnlab.residuals.listing import list_modules
 
@@ -27,27 +27,12 @@ def copied(network: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module
     """A copy of `network`, which shares only what says where its gates are: that never changes, and
     copying it takes as long as copying the network. Gates `without` which it will be are not
     copied: `Absent` stands for them."""
-    return _copy(network, without, lambda memo: deep_copy(network, memo))
+    return _copied(network, without, deep_copy)
 
 
 def double_copy(network: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     """The same in float64, made without a copy in its own precision."""
-    return _copy(network, without, lambda memo: _double_copy(network, memo))
-
-
-def _double_copy(network: nn.Module, memo: dict[int, object]) -> nn.Module:
-    for tensor in _tensors(list_modules(network, memo)):
-        if not tensor.is_floating_point() or id(tensor) in memo:
-            continue
-        value = tensor.detach().to(torch.float64, copy=True)  # it may be float64 already
-        if type(tensor) is nn.Parameter:
-            memo[id(tensor)] = nn.Parameter(value, tensor.requires_grad)
-        elif type(tensor) is Tensor:
-            memo[id(tensor)] = value
-    exact = deep_copy(network, memo)
-    tensors = _tensors(list_modules(exact))
-    casts = any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
-    return exact.double() if casts else exact
+    return _copied(network, without, double_deep_copy)
 
 
 class Absent(nn.Module):
@@ -58,29 +43,22 @@ class Absent(nn.Module):
         return branch.new_ones((1,) * branch.dim())
 
 
-def _copy(
+def _copied(
     network: nn.Module,
     without: Collection[nn.Module],
-    copy: Callable[[dict[int, object]], nn.Module],
+    copy: Callable[[nn.Module, dict[int, object]], nn.Module],
 ) -> nn.Module:
     sites: dict[int, object] = {
         id(m.site): m.site for _, m in list_modules(network) if isinstance(m, Attachment)
     }
     if not without:
-        return copy(sites)
+        return copy(network, sites)
     absent = Absent()
-    made = copy(sites | dict.fromkeys(map(id, without), absent))
+    made = copy(network, sites | dict.fromkeys(map(id, without), absent))
     # One reference each from where they are registered, that of this function and the argument's:
     # any other is a module or a list of the user's own that has the gate, too.
     alone = sys.getrefcount(absent) == len(without) + 2
-    return made if alone else copy(sites)
-
-
-def _tensors(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[Tensor]:
-    for _, module in modules:
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if tensor is not None:
-                yield tensor
+    return made if alone else copy(network, sites)
 
 
 def double_example(network: nn.Module, example: Example | None) -> Example:
