@@ -107,11 +107,12 @@ def _name(node: Node) -> str:
 
 
 def _makes_a_set(graph: Graph, node: Node) -> bool:
-    if _name(node) in _MAKES_SETS:
+    name = _name(node)
+    if name in _MAKES_SETS:
         return True
-    if _name(node) == "where":
+    if name == "where":
         return len(node.arguments) + len(node.keywords) == 1
-    return _name(node) == "getitem" and any(_is_mask(graph, i) for i in _indices(node))
+    return name == "getitem" and any(_is_mask(graph, i) for i in _indices(node))
 
 
 def _is_mask(graph: Graph, index: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import TypedDict
 
@@ -49,7 +50,7 @@ class Original:
         before = answer_of_run(run, model, example, calls)
         return cls(run, example, calls, before, count_parameters(model), began)
 
-    @property
+    @cached_property
     def work_depends_on_values(self) -> bool:
         """Whether the network computes more the more it finds, as detectors do."""
         return work_depends_on_values(self.run.graph)

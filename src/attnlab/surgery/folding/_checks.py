@@ -10,7 +10,7 @@ from torch import nn
 
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.gates import InstanceEnhancementBatchNorm
-from attnlab.residuals.listing import list_modules, list_parameters
+from attnlab.residuals.listing import list_modules, registered
 from attnlab.surgery.folding._places import Place
 from attnlab.surgery.folding._surgery import refusal_error
 from attnlab.surgery.repair import Distil
@@ -31,19 +31,17 @@ def check_foldable(model: nn.Module) -> None:
             f"The model is wrapped or scripted ({wrapper}). Fold the network inside, and wrap the "
             f"result."
         )
-    if any(parameter.is_meta for _, parameter in list_parameters(model)):
+    modules = list_modules(model)
+    parameters = [parameter for _, parameter in registered(modules, "_parameters")]
+    if any(parameter.is_meta for parameter in parameters):
         raise InputError("The network is on the meta device: it has no values to fold.")
-    if any(hasattr(parameter, "full_tensor") for _, parameter in list_parameters(model)):
+    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
         raise InputError(
             "The network's parameters are distributed over processes (fully_shard), and none has "
             "all their values. Fold the network before it is sharded, or one with its full state "
             "dict."
         )
-    inside = [
-        name
-        for name, module in list_modules(model)
-        if isinstance(module, InstanceEnhancementBatchNorm)
-    ]
+    inside = [name for name, module in modules if isinstance(module, InstanceEnhancementBatchNorm)]
     if inside:
         raise FoldError(
             f"{len(inside)} norms of {type(model).__name__} ({', '.join(inside[:3])}, ...) are "
