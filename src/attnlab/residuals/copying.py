@@ -143,12 +143,12 @@ def _is_simple(tensor: torch.Tensor) -> bool:
 
 def _copied_items(items: Mapping[Any, object], memo: dict[int, object]) -> dict[Any, object]:
     """Copies of the values of a module's state, or of a dictionary in it."""
-    copies: dict[Any, object] = {}
+    copies = dict(items)
     for name, value in items.items():
         kind = type(value)
         if kind in _ATOMS:  # what most of them are is said here: a call for each takes longer
-            copies[name] = value
-        elif (known := id(value)) in memo:
+            continue
+        if (known := id(value)) in memo:
             copies[name] = memo[known]
         elif kind in _CONTAINERS and not value:
             copies[name] = memo[known] = kind()

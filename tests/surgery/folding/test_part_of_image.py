@@ -17,8 +17,8 @@ from attnlab.surgery.folding._verify import _parts
     ("name", "side", "part"),
     [
         ("resnet20", 32, 16),
-        ("resnet20", 16, 8),  # maps of 16, 8 and 4 pixels a side: the last has 2 in the part
-        ("resnet20", 8, None),  # one pixel would be left
+        ("resnet20", 64, 32),
+        ("resnet20", 16, None),  # maps of 16, 8 and 4 pixels a side: 2 would be left of the last
         ("resnet20", 36, None),  # the last has 9
         ("resnet20", 160, 64),
         ("vgg19_bn", 32, None),  # its last maps have 2
@@ -33,7 +33,7 @@ def test_the_part(name, side, part):
     assert all(torch.equal(each, images[:, :, :part, :part]) for each in parts)
 
 
-@pytest.mark.parametrize("side", [32, 16])
+@pytest.mark.parametrize("side", [32, 64])
 @pytest.mark.parametrize("tap", [(0, 0), (0, 2), (1, 1), (2, 1), (2, 2)])
 def test_a_fault_in_one_tap_of_a_kernel_is_seen(monkeypatch, side, tap):
     torch.manual_seed(0)

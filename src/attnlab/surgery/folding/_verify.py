@@ -172,8 +172,9 @@ def _parts(example: Example, graph: Graph) -> list[Example]:
 
 def _halves(graph: Graph) -> bool:
     """Whether every map that a kernel of several pixels makes or reads has an even side of at least
-    4 pixels: in half of the image it has 2, and all of the kernel still meets pixels. In one pixel,
-    what is right in the middle of a kernel alone would pass."""
+    8 pixels. In half of the image it has 4: all of the kernel still meets pixels, and a channel
+    that a relu cuts at some places is seen at others. In one pixel, what is right in the middle of
+    a kernel alone would pass."""
     sides = {
         side
         for node in graph.nodes
@@ -182,7 +183,7 @@ def _halves(graph: Graph) -> bool:
         for map_shape in (node.shape, graph.nodes[node.inputs[0]].shape)
         for side in map_shape[2:]
     }
-    return bool(sides) and all(side >= 4 and side % 2 == 0 for side in sides)
+    return bool(sides) and all(side >= 8 and side % 2 == 0 for side in sides)
 
 
 def _compare(
