@@ -305,4 +305,5 @@ def multiply(
     tensors = named_tensors(network)
     for name, factor in product.items():
         tensor, offset = tensors[name], offsets.get(name, 0.0)
-        tensor.copy_((tensor.detach().cpu().double() + offset) * factor - offset)
+        value = tensor.detach().cpu().double()
+        tensor.copy_((value + offset) * factor - offset if offset else value * factor)

@@ -127,7 +127,7 @@ def remove_attachments(network: nn.Module, keep: Collection[str] = ()) -> None:
 
     Names are those of `attachments`. Norms with a gate inside (IEBN) stay.
     """
-    kept = {id(gate) for name, gate in attachments(network) if name in keep}
+    kept = {id(gate) for name, gate in attachments(network) if name in keep} if keep else set()
     found = _all_gates(network)
     _remove(network, found, {id(gate) for gate in found} - kept)
 
