@@ -54,10 +54,11 @@ def _copied(
     if not without:
         return copy(network, sites)
     absent = Absent()
+    before = sys.getrefcount(absent)
     made = copy(network, sites | dict.fromkeys(map(id, without), absent))
-    # One reference each from where they are registered, that of this function and the argument's:
-    # any other is a module or a list of the user's own that has the gate, too.
-    alone = sys.getrefcount(absent) == len(without) + 2
+    # Each gate is registered once. Whatever else has one, a module or a list of the user's, shall
+    # have a copy of it.
+    alone = sys.getrefcount(absent) == before + len(without)
     return made if alone else copy(network, sites)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import attnlab
 from attnlab.residuals.example import measure
+from attnlab.surgery.double import Absent, double_copy
 from attnlab.surgery.insertion import attachments
 
 from .networks import relative, stir, stir_gates
@@ -231,3 +232,12 @@ def test_the_receipt_counts_what_runs(build, gate):
     plain, receipt = attnlab.fold(network)
     assert receipt.macs_before == inserted.macs_after == measure(network)[1]
     assert receipt.macs_after == inserted.macs_before == measure(plain)[1]
+
+
+def test_gates_that_go_are_not_copied():
+    network = gated()
+    gates = [each.gate for _, each in attachments(network)]
+    copied = double_copy(network, gates)
+    assert {type(each.gate) for _, each in attachments(copied)} == {Absent}
+    assert {type(each.gate) for _, each in attachments(double_copy(network))} == {type(gates[0])}
+    assert len({id(gate) for gate in gates} & {id(m) for m in copied.modules()}) == 0

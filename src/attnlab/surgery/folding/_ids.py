@@ -30,7 +30,7 @@ class Refusal(Exception):  # noqa: N818  not an error: a reason that ends up in 
         self.norm = norm
 
 
-def each_once(ids: Tensor, axis: int | None = None) -> Tensor:
+def unexpanded(ids: Tensor, axis: int | None = None) -> Tensor:
     """`ids` without the axes, but for `axis`, along which they were expanded: the same values. A
     gate's ids are one per channel, for thousands of places."""
     for number, stride in enumerate(ids.stride()):
@@ -50,7 +50,7 @@ def merge(first: Tensor | None, second: Tensor) -> Tensor:
 
 def channel_vector(ids: Tensor, axis: int) -> Tensor:
     """The id of each index on `axis`, which must be one along all other axes."""
-    ids = each_once(ids, axis % ids.dim())
+    ids = unexpanded(ids, axis % ids.dim())
     rows = ids.movedim(axis, 0).flatten(1) if ids.dim() > 1 else ids[:, None]
     vector = rows.amax(1)
     if bool(((rows != vector[:, None]) & (rows != NOT_READ)).any()):

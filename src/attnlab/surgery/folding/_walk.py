@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnlab.residuals.graph import Node
 from attnlab.surgery.folding._flow import Flow, references, replayed
-from attnlab.surgery.folding._ids import NOT_READ, Refusal, each_once, merge, pull_back
+from attnlab.surgery.folding._ids import NOT_READ, Refusal, merge, pull_back, unexpanded
 from attnlab.surgery.folding._rules import selects, unchanged, ways
 from attnlab.surgery.folding._way import Way
 
@@ -153,7 +153,7 @@ class _Attempt:
         return False
 
     def _ask(self, reader: int, source: int, place: int, ids: Tensor) -> None:
-        if bool((each_once(ids) == NOT_READ).all()):
+        if bool((unexpanded(ids) == NOT_READ).all()):
             return
         self.served.add((reader, source))
         try:
@@ -181,7 +181,7 @@ class _Attempt:
 
     def _keeps(self, ids: Tensor) -> bool:
         """Whether nothing of these ids is to be scaled."""
-        ids = each_once(ids)
+        ids = unexpanded(ids)
         return bool(((ids == NOT_READ) | (ids == self.keep)).all())
 
     def _hand_on(self, node: Node, way: Way) -> None:
