@@ -159,7 +159,9 @@ def _copied_items(items: Mapping[Any, object], memo: dict[int, object]) -> dict[
 
 def _copied(value: Any, memo: dict[int, object]) -> object:
     """`copy.deepcopy(value, memo)`."""
-    kind, known = type(value), id(value)
+    kind: Any = type(value)
+    known = id(value)
+    made: Any
     if kind in _ATOMS or (kind is tuple and _all_atoms(value)):
         return value
     if known in memo:
@@ -187,7 +189,7 @@ def _copied(value: Any, memo: dict[int, object]) -> object:
 
 
 @lru_cache(maxsize=1024)
-def _is_state_alone(kind: type) -> bool:
+def _is_state_alone(kind: Any) -> bool:
     """Whether `copy.deepcopy` copies the attributes of such an object, or what it says that its
     state is, and nothing else: what hosts carry of gates."""
     own_ways = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__")
