@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import torchvision
 from tests.detection.small import (
     detector,
     images,
@@ -55,6 +56,26 @@ def test_each_detector_trains_and_answers(name):
     found = task.predict(network.eval(), some_batch(data))
     assert len(found) == 4
     assert all({"boxes", "labels", "scores"} <= set(each) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("faster_rcnn", "fasterrcnn_resnet50_fpn"),
+        ("retinanet", "retinanet_resnet50_fpn_v2"),
+        ("fcos", "fcos_resnet50_fpn"),
+    ],
+)
+def test_the_pyramid_of_a_large_backbone_is_torchvisions(name, theirs):
+    ours = task_for(shapes(), detector=name).build("torchvision:resnet50", {})
+    with torch.device("meta"):
+        other = torchvision.models.get_model(theirs, weights=None, weights_backbone=None)
+    of_pyramid = [
+        {k: v.shape for k, v in each.state_dict().items() if k.startswith("backbone.fpn.")}
+        for each in (ours, other)
+    ]
+    assert of_pyramid[0]
+    assert of_pyramid[0] == of_pyramid[1]
 
 
 def test_parameters_of_the_small_detector():

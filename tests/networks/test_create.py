@@ -145,9 +145,10 @@ def test_when_a_new_head_is_proposed(tmp_path: Path) -> None:
     wider = {**whole, "layer1.0.bn1.bias": torch.zeros(7)}  # by its shape alone, also a head
     save_file(wider, tmp_path / "wider.safetensors")
     assert message_of(tmp_path / "wider.safetensors").endswith("is the same network.")
-    assert message(OptionError, "resnet20", new_head=True) == (
-        "new_head=True needs num_classes and weights."
-    )
+    for half in ({}, {"num_classes": 7}, {"weights": tmp_path / "part.safetensors"}):
+        assert message(OptionError, "resnet20", new_head=True, **half) == (
+            "new_head=True needs num_classes and weights."
+        )
 
 
 def message_of(path: Path) -> str:

@@ -84,6 +84,13 @@ def test_another_start_is_recognised(tmp_path, start, other):
     attnlab.open(path, model="resnet20", gate="asr:se", start=start)
 
 
+def test_another_gate_is_not_called_another_start(tmp_path):
+    path = written(tmp_path, gated("paper").state_dict())
+    with pytest.raises(WeightsError) as raised:
+        attnlab.open(path, model="resnet20", gate="eca")
+    assert "began with start" not in str(raised.value)
+
+
 def test_gates_that_the_file_does_not_hold(tmp_path):
     path = written(tmp_path, attnlab.create("resnet20").state_dict())
     with pytest.raises(WeightsError, match=r"^The file holds no gates: leave gate='asr:se' out"):

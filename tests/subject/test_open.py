@@ -19,6 +19,7 @@ from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import Description
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.results.manifest import write_manifest
+from attnlab.subject.run import stored_settings
 from attnlab.surgery.insertion import attachments
 
 RECIPE = {"name": "digits", "epochs": 1, "warmup_epochs": 0, "batch_size": 64}
@@ -55,6 +56,13 @@ def test_a_run_knows_its_images_as_its_file_does(run):
     assert own.notes == file.notes == ()
     x = first(own)
     assert torch.equal(own.network(x), file.network(x))
+
+
+def test_a_run_that_is_begun_anew_has_its_new_settings(tmp_path):
+    for seed in (1, 2):
+        config = RunConfig(data="digits", backbone="resnet20", recipe=RECIPE, seed=seed)
+        (tmp_path / "config.json").write_text(config.to_json())
+        assert stored_settings(tmp_path)["seed"] == seed
 
 
 def test_one_tns_from_the_run_its_file_and_by_hand(run):

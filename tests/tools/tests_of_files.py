@@ -531,6 +531,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/bridges/test_yolo_kinds.py",
     ),
     "subject/run.py": (
+        "tests/subject/test_messages.py",
         "tests/subject/test_open.py",
         "tests/bridges/test_yolo_kinds.py",
     ),

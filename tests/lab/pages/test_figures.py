@@ -179,6 +179,13 @@ def test_labels_of_points_in_one_place_go_to_different_sides():
     assert sides[1] != sides[2]
 
 
+def test_where_labels_go_does_not_depend_on_where_the_figure_begins():
+    points, names = [(0.0, 0.0), (1.0, 0.0)], ["se", "ie"]
+    for begins in (0.0, 1000.0, -1000.0):
+        moved = [(x + begins, y + begins) for x, y in points]
+        assert label_sides(moved, names, [begins, begins + 4]) == ["above", "above"]
+
+
 def test_a_label_covers_no_point_that_comes_after_it():
     """The second is where the first's label would be: 0.075 of 160 pixels above it."""
     points = [(0.0, 0.0), (0.0, 0.075), (1.0, 1.0)]

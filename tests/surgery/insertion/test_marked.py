@@ -59,6 +59,17 @@ def gated(how: str, gate: str = "step") -> nn.Module:
     return network
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_a_block_that_is_called_by_name_answers_the_same(how: str) -> None:
+    network = gated(how)
+    x = torch.randn(3, CHANNELS, 5, 5)
+    with torch.no_grad():
+        wanted = network(x)
+        for block in network:
+            x = block(x=x)
+    assert torch.equal(x, wanted)
+
+
 @pytest.fixture
 def images():
     return torch.randn(3, CHANNELS, 5, 5, generator=torch.Generator().manual_seed(1))
