@@ -403,6 +403,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "lab/statistics/student.py": ("tests/lab/statistics/test_student.py",),
     "lab/study/definition.py": (
+        "tests/surgery/noise/test_settings.py",
         "tests/lab/study/test_definition.py",
         "tests/lab/study/test_files.py",
         "tests/lab/study/test_reproduce.py",
