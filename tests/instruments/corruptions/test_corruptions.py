@@ -6,11 +6,13 @@ import html
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 from tests.lab.study._small import HereExecutor
 from tests.lab.training.small import run, small
+from torch import Tensor, nn
 
 import attnlab
 from attnlab._errors import OptionError
@@ -72,6 +74,27 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
     assert (again.clean, again.mean, again.rows) == (found.clean, found.mean, found.rows)
     with pytest.raises(OptionError, match="test images"):
         measure_corruptions(attnlab.open(tmp_path, part="train"))
+
+
+class Sure(nn.Module):
+    """Says the first class, of bright images with 0.935 and of dark ones with 0.92."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        sure = torch.where(images.mean((1, 2, 3)) > 0.3, 0.935, 0.92)
+        return torch.stack([sure.log(), (1 - sure).log()], 1)
+
+
+def test_confidence_is_compared_in_fifteen_bins(tmp_path: Path) -> None:
+    """The two lie on both sides of 14/15, and in one of sixteen bins."""
+    images = np.full((8, 8, 8, 3), 50, dtype=np.uint8)
+    images[4:] = 200
+    images[:, 0, 0] = 0  # so that no image is of one value
+    truth = np.repeat([0, 1], 4)
+    file = tmp_path / "images.npz"
+    np.savez(file, train_x=images, train_y=truth, test_x=images, test_y=truth)
+    found = measure_corruptions(attnlab.open(Sure(), data=str(file)))
+    assert found.clean.top1 == 0.5
+    assert found.clean.ece == pytest.approx((0.08 + 0.935) / 2, rel=1e-5)
 
 
 def test_other_tasks_are_told_so(tmp_path: Path) -> None:
