@@ -176,8 +176,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/instruments/stripe/test_stream.py",
     ),
     "instruments/maps/_attention.py": ("tests/instruments/maps/test_maps.py",),
-    "instruments/place/gate_spread.py": ("tests/instruments/place/test_strategies.py",),
-    "instruments/place/stiffness.py": ("tests/instruments/place/test_strategies.py",),
+    "instruments/place/gate_spread.py": (
+        "tests/instruments/place/test_strategies.py",
+        "tests/instruments/place/test_results.py",
+    ),
+    "instruments/place/stiffness.py": (
+        "tests/instruments/place/test_strategies.py",
+        "tests/instruments/place/test_results.py",
+    ),
     "instruments/trajectory/similarity.py": ("tests/instruments/trajectory/test_trajectory.py",),
     "instruments/trajectory/measure.py": (
         "tests/instruments/trajectory/test_trajectory.py",
