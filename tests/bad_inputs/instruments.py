@@ -88,7 +88,7 @@ CASES: list[Case] = [
     (
         "fold-constants-nan",
         lambda x: attnlab.fold_constants(x.seen, [torch.full((2, 3, 32, 32), float("nan"))]),
-        "Expected an example of finite values but 6144 of its 6144 are NaN or inf",
+        "Batch 0 of the images has values that are not finite. Expected images as the network",
     ),
     (
         "fold-constants-shape",
