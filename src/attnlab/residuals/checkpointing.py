@@ -13,10 +13,11 @@ from torch.autograd.function import FunctionCtx
 from torch.utils import checkpoint
 
 
-def runs_again(whole: CodeType) -> bool:
-    """Whether this is in a part of the call of `whole`, a function, that is checkpointed alone."""
+def runs_again(*wholes: CodeType) -> bool:
+    """Whether this is in a part of the call of one of `wholes`, functions, that is checkpointed
+    alone."""
     frame = sys._getframe(1)
-    while frame.f_code is not whole and frame.f_back is not None:
+    while frame.f_code not in wholes and frame.f_back is not None:
         code = frame.f_code
         # A function with a backward of its own: what torch's reentrant checkpoints are made of, and
         # those of other libraries.

@@ -22,6 +22,7 @@ import attnlab
 from attnlab._errors import GateLostError, SiteError
 from attnlab.gates import SqueezeExcitation
 from attnlab.surgery.insertion import attachments
+from attnlab.surgery.insertion._marked import MarkHook
 from attnlab.testing import Tool, check_tool, compiling_tools, exchanging_tools
 
 TOOLS = {tool.name: tool for tool in (*exchanging_tools(), *compiling_tools())}
@@ -712,6 +713,42 @@ def test_an_addition_in_a_checkpointed_part_of_a_forward(gate, reentrant):
         "part alone once more, without the gate. Switch checkpointing off inside of the module, "
         "and checkpoint it as a whole."
     )
+
+
+class ShortCheckpointed(PartCheckpointed):
+    """The same with a branch that a layer returns, so that in eval mode it comes marked."""
+
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        def inner(x):
+            return x + self.norm(self.conv(x))
+
+        if self.reentrant is None:
+            return inner(x)
+        return checkpoint(inner, x, use_reentrant=self.reentrant)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize("gates", [["step"], ["step", "step"]])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_marked_addition_in_a_checkpointed_part_of_a_forward(gates, reentrant):
+    network = Plain(ShortCheckpointed)
+    for gate in gates:
+        network = gated(network, gate).eval()
+    marks = [m for m in network.modules() for h in m._forward_hooks.values() if type(h) is MarkHook]
+    assert len(marks) == len(network.blocks)
+    want = network(images())
+    given = images().requires_grad_()
+    checkpoint(network.blocks[0], network.stem(given), use_reentrant=reentrant)  # all of a block
+    for block in network.blocks:
+        block.reentrant = reentrant
+    with torch.no_grad():
+        torch.testing.assert_close(network(images()), want)
+    with pytest.raises(SiteError, match="in a part of that module's forward whose activations are"):
+        network(images())
 
 
 def test_a_checkpointed_block_that_checkpoints_nothing_inside():

@@ -16,8 +16,7 @@ from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.checkpointing import runs_again
 from attnlab.residuals.operations import add_up, addends
 from attnlab.residuals.steps import Step
-from attnlab.surgery.insertion._marked import GatedAddition
-from attnlab.surgery.insertion._outputs import gate_names
+from attnlab.surgery.insertion._marked import GatedAddition, checkpointed_error
 
 
 def host_at(
@@ -133,7 +132,7 @@ class _AdditionMode(TorchFunctionMode):
         if found is None:
             return function(*args, **(kwargs or {}))
         if self.trains and not torch.compiler.is_compiling() and runs_again(run_additions.__code__):
-            raise _checkpointed(found)
+            raise checkpointed_error(found)
         step = found.step
         operands = (added.first, added.second())  # seen by who records, as a part of the branch
         branch, shortcut = operands[step.branch_operand], operands[1 - step.branch_operand]
@@ -142,14 +141,3 @@ class _AdditionMode(TorchFunctionMode):
         if not added.plain:
             return add_up(shortcut, branch, step.overwrites)
         return shortcut.add_(branch) if step.overwrites else shortcut + branch
-
-
-def _checkpointed(gated: GatedAddition) -> SiteError:
-    """Its gradients would be those of a network without the gate, without a word."""
-    attachments = gated.attachments
-    return SiteError(
-        f"The {gate_names(attachments[:1])} acts {attachments[0].site.at}, which is made in a part "
-        f"of that module's forward whose activations are checkpointed: the backward pass runs that "
-        f"part alone once more, without the gate. Switch checkpointing off inside of the module, "
-        f"and checkpoint it as a whole."
-    )

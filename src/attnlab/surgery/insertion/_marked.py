@@ -22,8 +22,10 @@ from torch.utils._pytree import tree_map
 
 from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
+from attnlab.residuals.checkpointing import runs_again
 from attnlab.residuals.operations import ADDITIONS
 from attnlab.residuals.steps import Step
+from attnlab.surgery.insertion._outputs import gate_names
 
 MARK = -2
 """The key of the hook that marks; `_outputs.HOOK` is another."""
@@ -62,6 +64,8 @@ class _Runs(threading.local):
 
     acted: dict[int, int] | None = None
     """How often each addition was gated, by the ids of `GatedAddition`."""
+    trains: bool = False
+    """Whether a backward pass may follow, which may run a part of the call again."""
 
 
 _runs = _Runs()
@@ -122,12 +126,13 @@ class MarkHook:
     def run(self, owner: nn.Module, forward: Callable[..., object], given: Tensor) -> object:
         """`forward(owner, given)`, in which the addition must be made once."""
         known = id(self.addition)
-        before = _runs.acted
+        before, trained = _runs.acted, _runs.trains
         _runs.acted = acted = {known: 0}
+        _runs.trains = torch.is_grad_enabled()
         try:
             output = forward(owner, given)
         finally:
-            _runs.acted = before
+            _runs.acted, _runs.trains = before, trained
         if acted[known] != 1:
             raise _not_once(owner, self, acted[known])
         return output.plain if type(output) is MarkedBranch else output
@@ -180,6 +185,8 @@ def _sum(function: Callable[..., object], marked: MarkedBranch, other: Any, plac
         and isinstance(other, Tensor)
         and branch.shape == other.shape
     ):
+        if _runs.trains and runs_again(MarkHook.run.__code__, run_marked.__code__):
+            raise checkpointed_error(addition)
         acted[known] += 1
         for attachment in addition.attachments:
             branch = attachment(branch, other, True)
@@ -208,12 +215,13 @@ def run_marked(
     kwargs: dict[str, object],
 ) -> Any:
     """`forward(*args, **kwargs)` of `owner`, in which every gated addition must be made once."""
-    before, acted = _runs.acted, {id(each): 0 for each in additions}
-    _runs.acted = acted
+    acted = {id(each): 0 for each in additions}
+    before, trained = _runs.acted, _runs.trains
+    _runs.acted, _runs.trains = acted, torch.is_grad_enabled()
     try:
         output = forward(*args, **kwargs)
     finally:
-        _runs.acted = before
+        _runs.acted, _runs.trains = before, trained
     for each in additions:
         if acted[id(each)] != 1:
             assert each.marks is not None
@@ -226,4 +234,16 @@ def _not_once(owner: nn.Module, marks: MarkHook, count: int) -> SiteError:
         f"The forward of {type(owner).__name__} added what its {marks.name!r} returned {count} "
         f"times, and once at insertion, so the gated addition cannot be told. Insert again with an "
         f"example that takes this path (example=...), or choose other sites with where=."
+    )
+
+
+def checkpointed_error(gated: GatedAddition) -> SiteError:
+    """Of an addition that the backward pass runs again without its gate: the gradients would be
+    those of a network without it, without a word."""
+    attachments = gated.attachments
+    return SiteError(
+        f"The {gate_names(attachments[:1])} acts {attachments[0].site.at}, which is made in a part "
+        f"of that module's forward whose activations are checkpointed: the backward pass runs that "
+        f"part alone once more, without the gate. Switch checkpointing off inside of the module, "
+        f"and checkpoint it as a whole."
     )
