@@ -78,9 +78,9 @@ def fold(
     """Fold every constant gate of `model` into the layers around it; return the plain network.
 
     The result has the modules and state-dict keys that the network had before insertion, and the
-    same outputs, in eval and in train mode; it is checked in float64 at every site. A gate that
-    cannot go is an error that names its site and the reason, and nothing is changed. Gates that
-    depend on the input are for `fold_constants` and `fold_budget`.
+    same outputs, in eval and in train mode; it is checked in float64, in eval mode, at every site.
+    A gate that cannot go is an error that names its site and the reason, and nothing is changed.
+    Gates that depend on the input are for `fold_constants` and `fold_budget`.
 
     Of a network without inserted gates, the constants of its own go that scale the branches of its
     steps: LayerScale, ReZero, residual multipliers. A module that does nothing else becomes
