@@ -13,6 +13,7 @@ from scipy import integrate, optimize, stats
 
 from attnlab._errors import AttnlabError, InputError
 from attnlab.lab.statistics.anytime import (
+    _log_moment,
     anytime_p_value,
     e_value,
     log_e_value,
@@ -65,6 +66,15 @@ def test_right_haar_prior_on_the_scale_gives_the_same() -> None:
         for g in (1.0, 0.0)
     )
     assert e_value(values.tolist(), 1.0) == pytest.approx(effect / none, rel=1e-8)
+
+
+def test_the_moment_of_chi_is_that_of_rayleighs_and_one_at_zero() -> None:
+    """Of two degrees of freedom E exp(z U) = 1 + z √(2π) exp(z² / 2) Φ(z)."""
+    z = np.array([-3.0, -0.5, 0.0, 0.5, 4.0])
+    wanted = np.log1p(z * math.sqrt(2 * math.pi) * np.exp(z**2 / 2) * stats.norm.cdf(z))
+    np.testing.assert_allclose(_log_moment(z, 2), wanted, rtol=1e-9, atol=1e-9)
+    for number in (2, 3, 10, 200):
+        assert _log_moment(np.array(0.0), number) == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("number", [2, 3, 5, 12, 40])
