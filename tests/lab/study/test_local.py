@@ -196,6 +196,16 @@ def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.Monkey
     )
 
 
+def test_threads_are_asked_for_in_the_call_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert not LocalExecutor().threads_asked
+    assert LocalExecutor(threads=1).threads_asked
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert LocalExecutor().threads_asked
+
+
 def test_slots_are_whole_numbers_of_one_at_least() -> None:
     for wrong in ({"slots": 0}, {"threads": 0}, {"devices": 0}, {"slots": 1.5}):
         with pytest.raises(OptionError):
