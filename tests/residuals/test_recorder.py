@@ -38,7 +38,11 @@ CALLS = {
 UNARY = {F.relu, F.gelu, F.silu, F.hardswish, torch.sigmoid, torch.flatten}
 
 
-@pytest.mark.parametrize("function", _DRAW_NOTHING, ids=lambda each: each.__name__)
+def _name(function) -> str:
+    return f"{getattr(function, '__module__', '')}.{function.__qualname__}"
+
+
+@pytest.mark.parametrize("function", sorted(_DRAW_NOTHING, key=_name), ids=_name)
 def test_these_draw_nothing(function):
     given = CALLS.get(function, (MAP,) if function in UNARY else SUM)
     given = [each.clone() if isinstance(each, Tensor) else each for each in given]
