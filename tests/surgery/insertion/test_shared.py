@@ -151,6 +151,7 @@ def test_who_owns_the_gate_may_go() -> None:
     stored = network.state_dict()
     for key, value in values[names[0]].items():
         assert torch.equal(stored[f"{names[1]}.gate.{key}"], value)
+    assert {key.split(".gate.")[0] for key in stored if ".gate." in key} == {names[1], names[3]}
     assert parameters(network) == parameters(attnlab.create("resnet20")) + sum(
         parameters(left[name].gate_module) for name in (names[1], names[3])
     )
