@@ -40,6 +40,9 @@ class Coder(nn.Module):
     def decode_all(self, codes: list[Tensor]) -> list[Tensor]:
         return [self.decoder(each) for each in codes]
 
+    def loss_of(self, batch: dict[str, object]) -> Tensor:
+        return self.encoder(batch["images"]).square().mean()
+
     def both(self, x: Tensor) -> Tensor:
         return self(x)
 
@@ -82,6 +85,8 @@ CALLS = {
     "decode_all": lambda network: network.decode_all([IMAGES]),
     "both": lambda network: network.both(IMAGES),
     "by keyword": lambda network: network.encode(x=IMAGES),
+    "in a dictionary": lambda network: network.loss_of({"name": "a", "images": IMAGES}),
+    "in a row": lambda network: network.decode_all((IMAGES,)),
 }
 
 

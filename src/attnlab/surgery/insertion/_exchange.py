@@ -362,10 +362,11 @@ def _guarded(method: Callable[..., object]) -> Callable[..., object]:
 
 
 def _any_tensor(given: Iterable[object]) -> bool:
-    """Whether a tensor is among these, or the first in a row among these."""
+    """Whether a tensor is among these, or in a row or a mapping among these."""
     for each in given:
-        first = each[0] if isinstance(each, list | tuple) and each else each
-        if isinstance(first, Tensor):
+        inside = tuple(each.values()) if isinstance(each, Mapping) else each
+        several = inside if isinstance(inside, list | tuple) else (inside,)
+        if any(isinstance(one, Tensor) for one in several):
             return True
     return False
 
