@@ -120,6 +120,43 @@ def test_one_of_several_outputs_is_enough_after_a_norm_or_a_rectifier(inputs, en
     network.train()(inputs)
 
 
+class Unsteady(Network):
+    """In training its output has a NaN, or a little of what no two runs have in common."""
+
+    def __init__(self, way: str, noise: float) -> None:
+        super().__init__(way)
+        self.noise, self.numbers = noise, iter(range(1, 100))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Unsteady:
+        made = Unsteady(self.block.way, self.noise)
+        memo[id(self.numbers)] = made.numbers = self.numbers  # so that copies go on with these
+        memo[id(self)] = made
+        for name, child in self.named_children():
+            setattr(made, name, copy.deepcopy(child, memo))
+        return made.train(self.training)
+
+    def forward(self, x: Tensor, more: object = None) -> Tensor:
+        output = super().forward(x, more)
+        if not self.training:
+            return output
+        return output.where(torch.eye(4, 8) == 0, output + self.noise * next(self.numbers))
+
+
+@pytest.mark.parametrize("noise", [1e-7, 1.0, float("nan")])
+def test_what_differs_between_two_equal_runs_is_no_effect(inputs, noise):
+    network, _ = attnlab.insert(Unsteady("left", noise).eval(), "scale", example=inputs)
+    with pytest.raises(AttnlabError) as error:
+        network.train()(inputs)
+    assert str(error.value).startswith(MESSAGE.replace("Network", "Unsteady"))
+    assert "differs between two equal runs" in str(error.value)
+
+
+@pytest.mark.parametrize("noise", [1e-7, float("nan")])
+def test_an_effect_is_seen_beside_what_differs_between_two_equal_runs(inputs, noise):
+    network, _ = attnlab.insert(Unsteady("detached", noise).eval(), "scale", example=inputs)
+    network.train()(inputs)
+
+
 def test_torch_func_is_left_alone(inputs):
     network = gated("as at insertion", inputs)
     network.norm.eval()
@@ -176,7 +213,7 @@ def test_checkpointed_blocks(inputs, reentrant):
     assert all(p.grad is not None for name, p in network.named_parameters() if "attnlab" in name)
 
 
-def test_all_of_a_detached_part_costs_two_runs(inputs):
+def test_all_of_a_detached_part_costs_three_runs(inputs):
     """The gates in front of one that matters go on through it."""
 
     class Frozen(nn.Module):
@@ -192,6 +229,6 @@ def test_all_of_a_detached_part_costs_two_runs(inputs):
     runs: list[int] = []
     network.train().head.register_forward_hook(lambda *_: runs.append(1))  # copies have it too
     network(inputs)
-    assert len(runs) == 3  # its own, and two
+    assert len(runs) == 4  # its own, and three
     network(inputs)
-    assert len(runs) == 4
+    assert len(runs) == 5

@@ -70,19 +70,34 @@ def _check(
 ) -> None:
     """Raise `SiteError` unless the output depends on all that was made in `acted`, `reached` being
     what it was made from. The last first: what that was made from goes on as well."""
-    before: list[Tensor] | None = None
+    twice: list[list[Tensor]] = []
     for last in reversed(acted):
         if last.node in reached:
             continue
         try:
-            before = before or _answer(network, args, kwargs)
+            twice = twice or [_answer(network, args, kwargs) for _ in range(2)]
             after = _answer(network, args, kwargs, last.gate)
-            depends = not all(map(torch.equal, before, after))
+            depends = any(map(_differs, *twice, after))
         except Exception:  # what cannot be run once more is not known to depend on it
             depends = False
         if not depends:
-            raise _no_effect(network, last.gate)
+            raise _no_effect(network, last.gate, twice)
         reached |= _reached([last.node])
+
+
+def _differs(first: Tensor, again: Tensor, after: Tensor) -> bool:
+    """Whether `after` differs from `first` by more than `again` does, which is the same run made
+    once more: some kernels, and random numbers that nobody sets back, differ from run to run."""
+    if not first.shape == again.shape == after.shape:
+        return first.shape == again.shape
+    if not (first.is_floating_point() or first.is_complex()):
+        first, again, after = first.double(), again.double(), after.double()
+    known = first.isfinite() & again.isfinite()
+    first, again, after = first[known], again[known], after[known]
+    if not len(first):
+        return False
+    noise = (again - first).abs().max()
+    return not bool(((after - first).abs() <= 10 * noise).all())
 
 
 def _reached(ends: Iterable[Node]) -> set[Node]:
@@ -128,10 +143,17 @@ def _tensors(value: object) -> Iterator[Tensor]:
     return (leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
-def _no_effect(network: nn.Module, gate: Attachment) -> SiteError:
+def _no_effect(network: nn.Module, gate: Attachment, twice: list[list[Tensor]]) -> SiteError:
+    unlike = twice and not all(map(torch.equal, *twice))
     return SiteError(
         f"The gate {gate.name!r} acts {gate.site.at}, but in training the output of "
         f"{type(network).__name__} does not depend on what it returns: something else is added "
         f"there than at insertion. Choose a place that the network passes in both modes with "
         f"where=, or a gate at the addition itself, such as 'step'."
+        + (
+            " (It has NaN, or differs between two equal runs, so that what differs no more than "
+            "these was not seen.)"
+            if unlike
+            else ""
+        )
     )
