@@ -111,6 +111,8 @@ class _Call(threading.local):
     """Who told of it."""
     trains: bool = False
     """Whether a backward pass may follow."""
+    asked: bool = False
+    """Whether it was asked for its padding."""
 
 
 _call = _Call()
@@ -178,13 +180,17 @@ class MaskArgument:
 
 def mask_argument(network: nn.Module) -> MaskArgument | None:
     """The argument by which `network` is told of padding, if it takes one that we know."""
-    signature = signature_of(network)
+    prefix = getattr(network, "num_prefix_tokens", 0)
+    return mask_argument_of(signature_of(network), prefix)
+
+
+def mask_argument_of(signature: inspect.Signature | None, prefix: int = 0) -> MaskArgument | None:
+    """The same of a signature; `prefix` tokens come in front of those that NaFlex tells of."""
     names = [] if signature is None else list(signature.parameters)
     both = "tgt_key_padding_mask" in names  # whose tokens a state holds could not be told
     for name in (NAME, *_OTHER_NAMES, *(() if both else _PADDING_NAMES)):
         if name in names:
-            prefix = getattr(network, "num_prefix_tokens", 0) if name == "patch_valid" else 0
-            return MaskArgument(name, names.index(name), prefix)
+            return MaskArgument(name, names.index(name), prefix if name == "patch_valid" else 0)
     return None
 
 
@@ -198,9 +204,9 @@ def refuse_hidden_mask(
     for name, mask, shape in _masks_given(network, example):
         for site in sites:
             block = site.name or site.module
-            if shape != site.shape[:2] or not (_in(block, name) or _in(name, block)):
+            if shape != site.shape[:2] or not (is_inside(block, name) or is_inside(name, block)):
                 continue  # keys of another sequence (the pixels that a decoder's queries look at)
-            if _in(block, name):
+            if is_inside(block, name):
                 advice = f"Insert into that part: insert(model.{name}, {label!r}, inplace=True)."
             else:
                 advice = "Use a gate that is the same for every input, such as 'asr:se'."
@@ -219,13 +225,14 @@ def padding_masks_inside(network: nn.Module) -> list[str]:
     found: list[str] = []
     for name, module in network.named_modules():
         argument = mask_argument(module)
-        inside = any(_in(name, other) for other in found)
+        inside = any(is_inside(name, other) for other in found)
         if name and not inside and argument is not None and argument.name in _PADDING_NAMES:
             found.append(name)
     return found
 
 
-def _in(name: str, module: str) -> bool:
+def is_inside(name: str, module: str) -> bool:
+    """Whether `name` is that of a module or of a part of it."""
     return name == module or name.startswith(f"{module}.")
 
 
@@ -268,22 +275,35 @@ def knowing_padding(
     forward: Function, argument: MaskArgument | None, *args: object, **kwargs: object
 ) -> object:
     """`forward(*args, **kwargs)`, during which gates know the padding that the call tells of."""
-    mask = None if argument is None else argument.given(args, kwargs)
-    if argument is None or mask is None:
+    if argument is None:
         return forward(*args, **kwargs)
-    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+    mask = argument.given(args, kwargs)
+    if mask is not None and torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise SiteError(
             f"Gates that look over all tokens leave out those that are padding by {argument.name}, "
             f"which differs from call to call and cannot be traced. Trace without "
             f"{argument.name}, or use a gate that is the same for every input, such as 'asr:se'."
         )
-    before = _call.valid, _call.mask, _call.trains
-    _call.valid, _call.mask = argument.valid(mask, kwargs), argument.name
-    _call.trains = torch.is_grad_enabled()
+    before = _call.valid, _call.mask, _call.trains, _call.asked
+    _call.valid = None if mask is None else argument.valid(mask, kwargs)
+    _call.mask, _call.trains, _call.asked = argument.name, torch.is_grad_enabled(), True
     try:
         return forward(*args, **kwargs)
     finally:
-        _call.valid, _call.mask, _call.trains = before
+        _call.valid, _call.mask, _call.trains, _call.asked = before
+
+
+def knowing_padding_alone(
+    forward: Function, argument: MaskArgument | None, *args: object, **kwargs: object
+) -> object:
+    """The same of a part of a network (`model.bert`), which may be called by itself. In a call of
+    the network that knows, the part is told in ways of its own, of what is known already; so it is
+    where a backward pass runs it once more."""
+    # A compiled graph breaks at the question whether a backward pass runs.
+    again = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    if _call.asked or again:
+        return forward(*args, **kwargs)
+    return knowing_padding(forward, argument, *args, **kwargs)
 
 
 def padding_now() -> Tensor | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import timm
@@ -45,6 +47,17 @@ class Coder(nn.Module):
 
     def both(self, x: Tensor) -> Tensor:
         return self(x)
+
+    def read(self, path: Path) -> Tensor:
+        return self.encoder(torch.load(path))
+
+    def one_by_one(self, paths: list[Path]) -> Iterator[Tensor]:
+        for path in paths:
+            yield self.encoder(torch.load(path))
+
+    def renewed(self, path: Path) -> Tensor:
+        self.encoder = self.kept[0]
+        return self.read(path)
 
     def set_width(self, width: int) -> int:
         self.width = width
@@ -139,13 +152,74 @@ def test_a_method_in_which_all_gates_act_shows_it_too(gated):
     gated.encode(IMAGES)
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    torch.save(IMAGES, tmp_path / "images.pt")
+    return tmp_path / "images.pt"
+
+
+OF_A_FILE = {
+    "of a file": lambda network, file: network.read(file),
+    "of files, later": lambda network, file: next(network.one_by_one([file])),
+}
+
+
+@pytest.mark.parametrize("call", OF_A_FILE.values(), ids=OF_A_FILE)
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_what_reads_its_tensors_itself_is_answered_by_no_network_that_lost_a_gate(
+    gated, file, call, part
+):
+    assert torch.equal(call(gated, file), gated.encode(IMAGES))
+    setattr(gated, part, copy.deepcopy(getattr(Coder(), part)))
+    for _ in range(2):
+        with pytest.raises(AttnlabError, match="would answer without the gate"):
+            call(gated, file)
+
+
+@pytest.mark.parametrize("call", OF_A_FILE.values(), ids=OF_A_FILE)
+def test_what_reads_its_tensors_itself_has_to_show_the_gates_too(gated, file, call):
+    before = gated.encode(IMAGES)
+    gated.encoder[1] = Runs(gated.encoder[1])
+    assert gated.set_width(5) == 5
+    for _ in range(2):
+        with pytest.raises(AttnlabError, match=r"the gate '[a-z0-9.]*attnlab' and \d more did not"):
+            call(gated, file)
+    gated(IMAGES)
+    assert torch.equal(call(gated, file), before)
+
+
+def test_what_counts_are_the_gates_when_a_method_runs_layers(gated, file):
+    before = gated.encode(IMAGES)
+    with_gates = gated.encoder
+    gated.encoder = Coder().encoder
+    gated.kept = [Coder().encoder]  # in a list, and so no module of the network
+    with pytest.raises(AttnlabError, match="would answer without the gate"):
+        gated.renewed(file)
+    gated.kept = [with_gates]
+    with pytest.raises(AttnlabError, match="did not show that all gates still act"):
+        gated.renewed(file)
+    gated(IMAGES)
+    assert torch.equal(gated.renewed(file), before)
+
+
 def test_what_takes_no_tensors_is_left_alone(gated):
     gated.encoder = Coder().encoder
     assert gated.set_width(5) == gated.width == 5
     assert torch.equal(gated.doubled(IMAGES), 2 * IMAGES)
     assert inspect.signature(gated.encode) == inspect.signature(Coder().encode)
     assert attnlab.remove(gated, only_lost=True) is None
+    gated(IMAGES)
     gated.encode(IMAGES)
+
+
+def test_taking_off_what_is_lost_forgives_no_module_that_does_not_run_its_gates(gated):
+    gated.encoder[1] = Keeps(gated.encoder[1])
+    attnlab.remove(gated, only_lost=True)  # that gate is still in the network
+    for call in (gated, gated.encode):
+        with pytest.raises(AttnlabError):
+            call(IMAGES)
+    attnlab.remove(gated)
+    gated(IMAGES)
 
 
 @pytest.mark.parametrize("method", ["forward_features", "forward_intermediates", "forward"])

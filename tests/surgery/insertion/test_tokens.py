@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import timm
@@ -465,8 +466,134 @@ def test_padding_that_only_a_part_is_told_of():
         "known inside 'inner', not to Encoding. Insert into that part: insert(model.inner, 'se', "
         "inplace=True)."
     )
-    _, receipt = attnlab.insert(Encoding(), "se", example=(TOKENS,))
+    gated, receipt = attnlab.insert(Encoding().eval(), "se", example=(TOKENS,))
     assert receipt.notes == (
-        "se looks over all tokens, padding too: Encoding has no argument that tells of it by a "
-        "name that attnlab knows. If 'inner' is told, insert into that part",
+        "se looks over all tokens; those are left out that 'inner' is told are padding",
     )
+    assert_texts_alone(awake(gated), lambda tokens, mask: gated(tokens, mask == 0))
+
+
+def assert_texts_alone(network: nn.Module, answer: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Of `answer(tokens, mask)`: each row of a padded batch is as if it were alone, whose mask is
+    all ones, and would not be if `network` were not told."""
+    with torch.no_grad():
+        together, unaware = answer(TOKENS, MASK), answer(TOKENS, torch.ones_like(MASK))
+        for number, length in enumerate(LENGTHS):
+            row = TOKENS[number : number + 1, :length]
+            alone = answer(row, MASK[number : number + 1, :length])
+            torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
+    assert (unaware - together)[1, :4].abs().max() > 1e-3
+    assert list(attachments(network))
+
+
+def classifier() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(vocab_size=50, intermediate_size=48, **SIZES)
+    network = transformers.BertForSequenceClassification(config).double().eval()
+    return awake(attnlab.insert(network, "se", example=EXAMPLE)[0])
+
+
+@pytest.mark.parametrize("how", ["itself", "a copy", "from a file", "with another gate"])
+def test_a_part_called_alone_is_told_of_padding(how):
+    network = classifier()
+    if how == "a copy":
+        network = copy.deepcopy(network)
+    if how == "from a file":
+        network = pickle.loads(pickle.dumps(network))
+    if how == "with another gate":
+        attnlab.insert(network, "step", example=EXAMPLE, inplace=True)
+        awake(network)
+
+    def answer(tokens: Tensor, mask: Tensor) -> Tensor:
+        return network.bert(inputs_embeds=tokens, attention_mask=mask).last_hidden_state
+
+    assert_texts_alone(network, answer)
+    network(inputs_embeds=TOKENS, attention_mask=MASK)
+    assert_texts_alone(network, answer)
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_compiled_network_leaves_padding_out(part):
+    """Its graph breaks in every gate; that all gates acted is still seen."""
+    network = classifier()
+    plain = network.bert if part else network
+    compiled = torch.compile(plain, backend="eager")
+    with torch.no_grad():
+        for mask in (MASK, torch.ones_like(MASK), None):
+            answer = compiled(inputs_embeds=TOKENS, attention_mask=mask)[0]
+            torch.testing.assert_close(answer, plain(inputs_embeds=TOKENS, attention_mask=mask)[0])
+
+
+class Told(nn.Module):
+    """Layers that look at each token alone; a method is told of padding, and the forward is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = tokens + self.first(tokens)
+        return tokens + self.second(tokens)
+
+    def encode(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        del attention_mask
+        return Told.forward(self, tokens)
+
+
+def test_a_method_that_is_told_of_padding():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(Told().double().eval(), "se", example=TOKENS[:1])
+    awake(network)
+    assert_texts_alone(network, network.encode)
+    assert_texts_alone(network, lambda tokens, mask: network.encode(tokens, attention_mask=mask))
+
+
+def test_a_part_that_was_given_something_else_than_a_mask_of_tokens():
+    network = classifier()
+    extended = torch.zeros(6, 1, 1, 9).double().masked_fill(MASK[:, None, None] == 0, -1e9)
+    with pytest.raises(_errors.InputError, match=r"Expected attention_mask of shape \(inputs, tok"):
+        network.bert.encoder(TOKENS, attention_mask=extended)
+    network.bert.encoder(TOKENS)
+
+
+def test_the_encoder_of_a_network_with_both():
+    torch.manual_seed(0)
+    sizes = {"d_model": WIDTH, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 2}
+    config = transformers.T5Config(vocab_size=50, decoder_start_token_id=0, **sizes)
+    network = transformers.T5ForConditionalGeneration(config).double().eval()
+    example = {"input_ids": IDS[:1], "decoder_input_ids": IDS[:1, :3]}
+    network, _ = attnlab.insert(
+        network, "se", where=lambda site: site.module.startswith("encoder."), example=example
+    )
+    encoder = awake(network).get_encoder()
+
+    def answer(tokens: Tensor, mask: Tensor) -> Tensor:
+        return encoder(inputs_embeds=tokens, attention_mask=mask).last_hidden_state
+
+    assert_texts_alone(network, answer)
+
+
+def test_a_part_without_gates_is_its_own_class_again():
+    network, own = classifier(), transformers.BertModel
+    assert type(network.bert) is not own
+    remove(network)
+    assert type(network.bert) is own
+    assert type(network.bert.encoder) is type(bert().encoder)
+    assert "_attnlab" not in network.bert.__dict__
+
+
+def test_a_part_whose_blocks_run_again():
+    network = classifier()
+    network.bert.gradient_checkpointing_enable({"use_reentrant": False})
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    network.train()
+    found = []
+    for _ in range(2):
+        network.zero_grad()
+        given = {"inputs_embeds": TOKENS, "attention_mask": torch.ones_like(MASK)}
+        network.bert(**given).last_hidden_state.square().sum().backward()
+        found.append([p.grad for p in network.bert.encoder.parameters()])
+        network.bert.gradient_checkpointing_disable()
+    torch.testing.assert_close(*found)

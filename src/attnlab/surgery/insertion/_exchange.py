@@ -21,7 +21,12 @@ from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import OWN_CLASSES, own_class
 from attnlab.residuals.fx import additions_error, proxy_in, record_whole
-from attnlab.residuals.padding import knowing_padding
+from attnlab.residuals.padding import (
+    MaskArgument,
+    knowing_padding,
+    knowing_padding_alone,
+    mask_argument_of,
+)
 from attnlab.surgery.insertion._additions import run_additions
 from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
 from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted
@@ -87,6 +92,8 @@ def run(
             forward = functools.partial(knowing_padding, forward, hosted.guard.mask)
     elif module._modules != hosted.children:  # the guard has looked at those of its network
         hosted.look(module)
+    if hosted.mask is not None:
+        forward = functools.partial(knowing_padding_alone, forward, hosted.mask)
     proxy = proxy_in(args)
     if proxy is None and kwargs:
         proxy = proxy_in(kwargs.values())
@@ -264,7 +271,8 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
                 marks = hosted.marks
                 if marks is not None and marks.may_run(self):
                     return marks.run(self, own.forward, args[0])
-                if hosted.guard is None and not (hosted.rebuilt or hosted.traced):
+                simple = hosted.guard is None and hosted.mask is None
+                if simple and not (hosted.rebuilt or hosted.traced):
                     many = functools.partial(own.forward, self)
                     children = hosted.outputs or hosted.inputs
                     if children and not hosted.additions:
@@ -344,21 +352,36 @@ def _may_run_layers(own: type[nn.Module], name: str) -> bool:
 
 
 def _guarded(method: Callable[..., object]) -> Callable[..., object]:
-    """A method by which a network is run without its forward, if it is given tensors:
-    `forward_features`, `encode`, `get_image_features`."""
+    """A method by which a network may be run without its forward: `forward_features`, `encode`,
+    `get_image_features`."""
+    # Whoever asks these for what they make runs layers after they have returned.
+    later = inspect.isgeneratorfunction(method) or inspect.iscoroutinefunction(method)
+    mask = _mask_of(method)
 
     @functools.wraps(method)
     def guarded(self: nn.Module, *args: object, **kwargs: object) -> object:
         hosted = hosted_by(self)
         guard = None if hosted is None else hosted.guard
-        if guard is None or not (_any_tensor(args) or _any_tensor(kwargs.values())):
+        if guard is None:
             return method(self, *args, **kwargs)
+        if not (later or _any_tensor(args) or _any_tensor(kwargs.values())):
+            return guard.watch(self, method, *args, **kwargs)
         guard.check(self)
+        run: _Forward = functools.partial(method, self)
+        if guard.over_tokens:
+            run = functools.partial(knowing_padding_alone, run, mask)
         if guard.doubted:
-            return guard.prove_part(self, method, *args, **kwargs)
-        return method(self, *args, **kwargs)
+            return guard.prove_part(self, method.__name__, run, *args, **kwargs)
+        return run(*args, **kwargs)
 
     return guarded
+
+
+def _mask_of(method: Callable[..., object]) -> MaskArgument | None:
+    """The argument by which a method is told of padding."""
+    signature = inspect.signature(method)
+    own = list(signature.parameters.values())[1:]  # without the network itself
+    return mask_argument_of(signature.replace(parameters=own))
 
 
 def _any_tensor(given: Iterable[object]) -> bool:

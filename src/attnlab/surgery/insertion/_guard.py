@@ -19,6 +19,7 @@ from operator import attrgetter
 import torch
 from torch import nn
 from torch._compile import _disable_dynamo
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from attnlab._errors import GateLostError, SiteError
 from attnlab.gates import InstanceEnhancementBatchNorm
@@ -147,9 +148,7 @@ class Guard:
         children = [hosted.children for hosted in self.carried]
         if not self.looked:
             self.look(network)
-        elif [parent._modules.get(name) for parent, name in self.ways] != self.ends or [
-            module.__dict__.get("forward") for module in self.passed
-        ] != self.forwards:
+        elif self._ways_changed():
             self.doubted = True
             self.look(network)
         elif [carrier._modules for carrier in self.carriers] != children or not self._hooked():
@@ -174,6 +173,17 @@ class Guard:
 
     # What torch.compiler.assume_constant_result does; that would import torch._dynamo, as below.
     ways_if_right._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+    def doubt(self) -> None:
+        """Notice before the ways are found anew if they changed: a module that took the place of
+        another may keep a gate and not run it."""
+        self.doubted = self.doubted or self._ways_changed()
+
+    def _ways_changed(self) -> bool:
+        """Whether a module on a way to a gate is another than before, or has another forward."""
+        return [parent._modules.get(name) for parent, name in self.ways] != self.ends or [
+            module.__dict__.get("forward") for module in self.passed
+        ] != self.forwards
 
     def _hooked(self) -> bool:
         """Some tools clear all hooks."""
@@ -273,16 +283,54 @@ class Guard:
 
     @_disable_dynamo
     def prove_part(
+        self,
+        network: nn.Module,
+        name: str,
+        method: Callable[..., object],
+        *args: object,
+        **kwargs: object,
+    ) -> object:
+        """`method(*args, **kwargs)`, the method `name` of `network`, which runs it or a part of it.
+        After a change of the ways its answer is handed out if all gates acted."""
+        if not self.doubted or self in _proofs.running:
+            return method(*args, **kwargs)
+        output, lost, lost_norms = self._observed(method, args, kwargs)
+        if self.doubted and (lost or lost_norms):  # else the whole network ran in it
+            raise _not_shown_error(network, name, lost, lost_norms)
+        self.doubted = False
+        return output
+
+    def watch(
         self, network: nn.Module, method: Callable[..., object], *args: object, **kwargs: object
     ) -> object:
-        """`method(network, *args, **kwargs)`, which runs the network or a part of it. After a
-        change of the ways its answer is handed out if all gates acted."""
-        if not self.doubted or self in _proofs.running:
+        """`method(network, *args, **kwargs)`, which was given no tensor. Most such methods run no
+        layer; one that does (of a file, of an image) is held to what `prove_part` asks for."""
+        if torch.compiler.is_compiling() or self in _proofs.running:
             return method(network, *args, **kwargs)
-        output, lost, lost_norms = self._observed(partial(method, network), args, kwargs)
-        if self.doubted and (lost or lost_norms):  # else the whole network ran in it
-            raise _not_shown_error(network, method.__name__, lost, lost_norms)
-        self.doubted = False
+        try:
+            self.check(network)
+            right = not self.doubted
+        except GateLostError:
+            right = False
+        if right:
+            return method(network, *args, **kwargs)
+        thread, ran = threading.get_ident(), False
+
+        def note(module: nn.Module, arguments: object) -> None:
+            nonlocal ran
+            del arguments
+            if ran or threading.get_ident() != thread or module is network:
+                return  # the network looks for itself
+            if any(module is each for each in network.modules()):
+                self.check(network)
+                ran = True
+
+        # At all modules: the method may put others into the network.
+        with register_module_forward_pre_hook(note):
+            output, gates, norms = self._observed(partial(method, network), args, kwargs)
+        if ran and self.doubted and (gates or norms):
+            raise _not_shown_error(network, method.__name__, gates, norms)
+        self.doubted = self.doubted and not ran
         return output
 
     def _observed(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from attnlab.residuals.padding import MaskArgument
 from attnlab.surgery.insertion._marked import GatedAddition, MarkHook
 from attnlab.surgery.insertion._outputs import OutputHook, follow
 
@@ -28,6 +29,8 @@ class Hosted:
     additions: list[GatedAddition] = field(default_factory=list)
     guard: Guard | None = None
     """Of the network that gates were inserted into."""
+    mask: MaskArgument | None = None
+    """Of a part of that network, with gates that look over all tokens: what tells of padding."""
     children: dict[str, nn.Module | None] = field(default_factory=dict)
     """Those that the module had when it was last looked at."""
     rebuilt: bool = False
@@ -50,7 +53,8 @@ class Hosted:
 
     def refresh(self) -> None:
         """Find `only` and `marks` anew; who writes into one of the lists here calls this."""
-        changed = self.guard is not None or self.rebuilt or self.traced
+        more = self.guard is not None or self.mask is not None
+        changed = more or self.rebuilt or self.traced
         found = len(self.outputs) + len(self.inputs) + len(self.additions)
         alone = found == 1 and not changed
         self.only = next(iter(self.outputs.values())) if alone and self.outputs else None
@@ -71,7 +75,8 @@ class Hosted:
 
     @property
     def empty(self) -> bool:
-        return not (self.outputs or self.inputs or self.additions or self.guard or self.shortened)
+        carried = self.outputs or self.inputs or self.additions
+        return not (carried or self.guard or self.mask or self.shortened)
 
 
 def _names(children: Mapping[str, nn.Module | None]) -> set[str]:

@@ -44,7 +44,8 @@ class OutputHook:
         self.calls = 0
         """How often it acted outside of compiled graphs, which would hold for one number alone."""
         self.traced = False
-        """Whether it acted in the call of its keeper that torch.compile traces."""
+        """Whether it acted in the call of its keeper that torch.compile traces, or that its graphs
+        are a part of: where one breaks, what follows runs outside of graphs."""
 
     @staticmethod
     def slots(host: nn.Module) -> dict[int, Any]:
@@ -56,10 +57,9 @@ class OutputHook:
         if not self.live:
             return output
         # Not is_compiling(), which takes twice as long, twice for each gate.
-        if torch.compiler.is_dynamo_compiling():
-            self.traced = True
-        else:
+        if not torch.compiler.is_dynamo_compiling():
             self.calls += 1
+        self.traced = True
         if not (self.counted or self.in_graph or self.hidden):  # nearly always
             for attachment in self.attachments:
                 output = attachment(output, None, True)
@@ -119,10 +119,9 @@ class ReadHook(InputHook):
     def __call__(self, module: nn.Module, arguments: Any, output: Any = None) -> None:
         del module, output
         if self.live and arguments and isinstance(arguments[0], Tensor):
-            if torch.compiler.is_dynamo_compiling():
-                self.traced = True
-            else:
+            if not torch.compiler.is_dynamo_compiling():
                 self.calls += 1
+            self.traced = True
             if self.counted:
                 count_call(self)
             for attachment in self.attachments:

@@ -10,6 +10,7 @@ from torch import nn
 
 from attnlab.residuals.example import Example, Run
 from attnlab.residuals.padding import (
+    is_inside,
     mask_argument,
     padding_masks_inside,
     refuse_hidden_mask,
@@ -61,10 +62,16 @@ def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site])
             f"a call are left out"
         )
     parts = padding_masks_inside(network) if over_tokens and argument is None else []
-    if parts:
+    told = [part for part in parts if any(is_inside(site.module, part) for site in over_tokens)]
+    if told:
+        notes.append(
+            f"{item.label} looks over all tokens; those are left out that {told[0]!r} is told are "
+            f"padding"
+        )
+    elif parts:
         notes.append(
             f"{item.label} looks over all tokens, padding too: {type(network).__name__} has no "
             f"argument that tells of it by a name that attnlab knows. If {parts[0]!r} is told, "
-            f"insert into that part"
+            f"use a gate that is the same for every input, such as 'asr:se'"
         )
     return notes

@@ -67,6 +67,17 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
     if attachment.over_tokens:
         guard.over_tokens = True
         guard.mask = mask_argument(network)
+        for part in list(_on_the_way(network, site.module))[1:]:
+            _tell_of_padding(part)
+
+
+def _tell_of_padding(part: nn.Module) -> None:
+    """Let gates in a part of a network know the padding of a call of that part alone."""
+    argument = mask_argument(part)
+    if argument is not None:
+        carried = host(part)
+        carried.mask = argument
+        carried.look(part)
 
 
 def _hook(network: nn.Module, name: str, attachment: Attachment, kind: type[OutputHook]) -> None:
@@ -138,11 +149,19 @@ def _remove(network: nn.Module, found: list[Attachment], gone: set[int]) -> None
         gate.removed = gate.removed or id(gate) in gone
     modules = [module for _, module in list_modules(network)]
     for module in modules:
+        hosted = hosted_by(module)
+        if hosted is not None and hosted.guard is not None:
+            hosted.guard.doubt()
+    for module in modules:
         _take_off(module, gone)
     for module in modules:
         hosted = hosted_by(module)
         if hosted is not None and hosted.guard is not None:
             hosted.guard = hosted.guard.without(module, gone)
+        if hosted is not None and hosted.mask is not None:
+            inside = (each for each in module.modules() if isinstance(each, Attachment))
+            if not any(each.over_tokens for each in inside):
+                hosted.mask = None
         settle(module)
 
 
