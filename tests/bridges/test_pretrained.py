@@ -155,14 +155,42 @@ def test_gates_of_a_part_are_not_written_without_a_word(tmp_path):
     assert str(error.value) == (
         "save_pretrained of ViTForImageClassification would write the weights of 4 gates that were "
         "inserted into its part 'vit', and not how they came in, so the folder would be read back "
-        "without them. Insert into the whole network, attnlab.insert(model, ...), or save its "
-        "weights alone, torch.save(model.state_dict(), file)."
+        "without them. Insert into ViTForImageClassification itself, attnlab.insert(model, ...), "
+        "or save its weights alone, torch.save(model.state_dict(), file)."
     )
     assert not list((tmp_path / "whole").glob("*.safetensors"))
     assert any("attnlab" in name for name in network.state_dict())  # asked by others, it answers
     saved(network.vit, tmp_path / "part")
     attnlab.remove(network.vit)
     network.save_pretrained(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("gate", ["se", "asr:se", "step"])
+def test_gates_are_not_written_by_a_part_of_their_network_without_a_word(tmp_path, gate):
+    network, _ = attnlab.insert(vit(), gate)
+    for number, each in enumerate((network, copy.deepcopy(network))):
+        with pytest.raises(SiteError) as error:
+            each.vit.save_pretrained(tmp_path / f"part{number}")
+        assert str(error.value) == (
+            f"save_pretrained of ViTModel would write the weights of {len(list(attachments(each)))}"
+            f" gates that were inserted into another network, and not how they came in, so the "
+            f"folder would be read back without them. Insert into ViTModel itself, "
+            f"attnlab.insert(model, ...), or save its weights alone, "
+            f"torch.save(model.state_dict(), file)."
+        )
+        assert not list((tmp_path / f"part{number}").glob("*.safetensors"))
+        each.vit.state_dict()
+        saved(each, tmp_path / f"whole{number}")
+    attnlab.remove(network)
+    network.vit.save_pretrained(tmp_path / "plain")
+
+
+def test_norms_with_gates_are_not_written_by_a_part_of_their_network(tmp_path):
+    network, _ = attnlab.insert(resnet(), "iebn")
+    with pytest.raises(SiteError, match="the weights of 9 gates that were inserted into another"):
+        network.resnet.save_pretrained(tmp_path)
+    attnlab.remove(network)
+    network.resnet.save_pretrained(tmp_path)
 
 
 def test_a_folded_network_writes_a_plain_folder(tmp_path):
@@ -218,6 +246,28 @@ def test_a_shortened_network_is_a_plain_one_of_fewer_layers(tmp_path):
     whole = gpt2()
     whole.transformer.h = nn.ModuleList([whole.transformer.h[i] for i in (0, 2, 3)])
     torch.testing.assert_close(answer(plain, IDS), answer(whole, IDS))
+
+
+def test_parts_of_shortened_networks_and_networks_around_them(tmp_path):
+    """Each would be read back with fresh weights where steps are gone."""
+    short, _ = attnlab.shorten(gpt2(), ["transformer.h.1"], example=IDS)
+    with pytest.raises(SiteError) as error:
+        short.transformer.save_pretrained(tmp_path / "part")
+    assert str(error.value) == (
+        "save_pretrained of GPT2Model would write it with all its layers, and steps were removed "
+        "from another network: read back, it would have fresh weights in their place. Save what "
+        "they were removed from, or remove them from GPT2Model itself, attnlab.shorten(model, ...)."
+    )
+    whole = gpt2()
+    whole.transformer, _ = attnlab.shorten(whole.transformer, ["h.1"], example=IDS)
+    with pytest.raises(SiteError, match="steps were removed from its part 'transformer': read"):
+        whole.save_pretrained(tmp_path / "around")
+    # transformers reads the folder of the whole into its part.
+    for number, each in enumerate((short, whole.transformer)):
+        each.save_pretrained(tmp_path / str(number))
+        part = transformers.GPT2Model.from_pretrained(tmp_path / str(number)).eval()
+        expected = short.transformer(**IDS).last_hidden_state
+        torch.testing.assert_close(part(**IDS).last_hidden_state, expected)
 
 
 def test_a_shortened_network_writes_its_own_weights_or_says_so(tmp_path):

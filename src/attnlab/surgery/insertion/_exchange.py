@@ -34,7 +34,7 @@ from attnlab.surgery.insertion._marked import may_mark, run_marked
 from attnlab.surgery.insertion._outputs import each_once, moved, on_its_own, recording_gates
 from attnlab.surgery.insertion._pretrained import (
     GatesOfFolder,
-    refuse_outer_saving,
+    refuse_saving_apart,
     saving_arguments,
     saving_gates,
 )
@@ -200,14 +200,6 @@ class _Hosting(nn.Module):
         if hosted is not None and name in hosted.children:
             hosted.rebuilt = True
 
-    def _save_to_state_dict(
-        self, destination: dict[str, object], prefix: str, keep_vars: bool
-    ) -> None:
-        hosted = hosted_by(self)
-        if prefix and hosted is not None and hosted.guard is not None:
-            refuse_outer_saving(self, prefix, len(hosted.guard.gates))
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-
     def __prepare_scriptable__(self) -> nn.Module:
         """What torch.jit.script compiles instead."""
         return self if hosted_by(self) is None else scriptable(self)
@@ -311,6 +303,8 @@ def mark_shortened(network: nn.Module, replaced: Mapping[str, str]) -> None:
         hosted = host(network)
         hosted.shortened = {**hosted.shortened, **replaced}
         hosted.look(network)
+    for name in replaced:
+        say_when_saved(network.get_submodule(name))
 
 
 def _saving(save: Callable[..., object]) -> Callable[..., object]:
@@ -334,6 +328,28 @@ def _saving(save: Callable[..., object]) -> Callable[..., object]:
         return plain.save_pretrained(**told)
 
     return save_pretrained
+
+
+def say_when_saved(changed: nn.Module) -> None:
+    """Let a gate, a norm with one inside, or what took the place of a removed step refuse to be
+    written into a folder of Hugging Face by a network that does not know of it."""
+    if _refuse_unless_known not in changed._state_dict_pre_hooks.values():
+        changed.register_state_dict_pre_hook(_refuse_unless_known)
+
+
+def _refuse_unless_known(changed: nn.Module, prefix: str, keep_vars: bool) -> None:
+    del prefix, keep_vars
+    refuse_saving_apart(changed, _knows)
+
+
+def _knows(network: nn.Module, changed: nn.Module) -> bool:
+    """Whether a folder of `network` says of `changed` that it is there."""
+    hosted = hosted_by(network)
+    if hosted is None:
+        return False
+    guarded = [] if hosted.guard is None else [*hosted.guard.gates, *hosted.guard.norms.values()]
+    stand_ins = [network.get_submodule(name) for name in hosted.shortened]
+    return any(changed is each for each in (*guarded, *stand_ins))
 
 
 def _gates_of(network: nn.Module) -> GatesOfFolder | None:

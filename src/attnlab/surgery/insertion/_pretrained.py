@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from attnlab._errors import PretrainedWarning, SiteError
 from attnlab._files import write_whole
 from attnlab.gates import InstanceEnhancementBatchNorm
+from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.example import Example
 from attnlab.residuals.site import Place
 
@@ -196,26 +197,44 @@ def _check_given(network: nn.Module, gates: GatesOfFolder, given: Mapping[str, A
         )
 
 
-def refuse_outer_saving(part: nn.Module, prefix: str, gates: int) -> None:
-    """Raise `SiteError` if `part`, into which gates were inserted, is asked for its weights by the
-    `save_pretrained` of the network of Hugging Face that it is a part of.
+def refuse_saving_apart(changed: nn.Module, knows: Callable[[nn.Module, nn.Module], bool]) -> None:
+    """Raise `SiteError` if `changed`, a gate, a norm with one inside or what took the place of a
+    removed step, is asked for its weights by the `save_pretrained` of another network of Hugging
+    Face than that which `knows` of it: of a part of that network, or of one around it.
 
-    That network knows nothing of gates, and would write their weights without how they came in:
-    read back, it answers without them.
+    The folder would not say how gates came in, or that steps are gone: read back, it answers
+    without them, or with fresh weights.
     """
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        whole = frame.f_locals.get("self") if frame.f_code.co_name == "save_pretrained" else None
-        if whole is not None and whole is not part and _of_transformers(whole):
-            name = type(whole).__name__
-            raise SiteError(
-                f"save_pretrained of {name} would write the weights of {gates} gates that were "
-                f"inserted into its part {prefix.removesuffix('.')!r}, and not how they came in, "
-                f"so the folder would be read back without them. Insert into the whole network, "
-                f"attnlab.insert(model, ...), or save its weights alone, "
-                f"torch.save(model.state_dict(), file)."
-            )
+        saved = frame.f_locals.get("self") if frame.f_code.co_name == "save_pretrained" else None
+        if isinstance(saved, nn.Module) and _of_transformers(saved):
+            if knows(saved, changed):
+                return
+            raise _apart(saved, changed, knows)
         frame = frame.f_back
+
+
+def _apart(
+    saved: nn.Module, changed: nn.Module, knows: Callable[[nn.Module, nn.Module], bool]
+) -> SiteError:
+    name = type(saved).__name__
+    part = next((path for path, each in saved.named_modules() if knows(each, changed)), None)
+    inside = "another network" if part is None else f"its part {part!r}"
+    kinds = Attachment | InstanceEnhancementBatchNorm
+    if not isinstance(changed, kinds):
+        return SiteError(
+            f"save_pretrained of {name} would write it with all its layers, and steps were removed "
+            f"from {inside}: read back, it would have fresh weights in their place. Save what they "
+            f"were removed from, or remove them from {name} itself, attnlab.shorten(model, ...)."
+        )
+    gates = sum(isinstance(each, kinds) for each in saved.modules())
+    return SiteError(
+        f"save_pretrained of {name} would write the weights of {gates} gates that were inserted "
+        f"into {inside}, and not how they came in, so the folder would be read back without them. "
+        f"Insert into {name} itself, attnlab.insert(model, ...), or save its weights alone, "
+        f"torch.save(model.state_dict(), file)."
+    )
 
 
 def _of_transformers(network: object) -> bool:

@@ -21,7 +21,7 @@ from attnlab.residuals.listing import list_modules
 from attnlab.residuals.padding import mask_argument
 from attnlab.surgery.history import forget_insertions
 from attnlab.surgery.insertion._additions import discard, host_at
-from attnlab.surgery.insertion._exchange import host, settle
+from attnlab.surgery.insertion._exchange import host, say_when_saved, settle
 from attnlab.surgery.insertion._guard import Guard, acting_in, lost_gates
 from attnlab.surgery.insertion._hosted import hosted_by
 from attnlab.surgery.insertion._marked import MARK, MarkHook
@@ -44,6 +44,7 @@ def hang(network: nn.Module, attachment: Attachment) -> None:
     attribute = _free_attribute(home, attachment.site.attribute)
     attachment.site = site = replace(attachment.site, attribute=attribute)
     home.add_module(attribute, attachment)
+    say_when_saved(attachment)
     at_home = hosted_by(home)
     if at_home is not None:
         at_home.children[attribute] = attachment
@@ -94,7 +95,10 @@ def _hook(network: nn.Module, name: str, attachment: Attachment, kind: type[Outp
 
 def guard_norms(network: nn.Module) -> None:
     """Let `network` look after its norms with a gate inside (IEBN), as after its attachments."""
-    _guard(network).add_norms(network)
+    guard = _guard(network)
+    guard.add_norms(network)
+    for norm in guard.norms.values():
+        say_when_saved(norm)
 
 
 def remember(network: nn.Module, insertion: Insertion) -> None:
