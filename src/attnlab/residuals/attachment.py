@@ -23,7 +23,7 @@ from attnlab.gates import (
 from attnlab.gates.hyper import plain_sizes
 from attnlab.residuals.copying import double_on_cpu
 from attnlab.residuals.fx import record_whole, was_handed
-from attnlab.residuals.padding import of_valid_tokens, padding_now
+from attnlab.residuals.padding import has_padding, of_valid_tokens
 from attnlab.residuals.recorder import RecordedWhole
 from attnlab.residuals.site import Site
 
@@ -71,6 +71,8 @@ class Attachment(RecordedWhole, ABC):
     """Why it does not fold where it has no constant."""
     over_tokens = False
     """Whether the gate looks over all tokens of a sequence, so that it must not see padding."""
+    beside = False
+    """Whether these are others than the tokens that the network's mask tells of."""
 
     def __init__(self, site: Site, scale: float | None = None) -> None:
         super().__init__()
@@ -223,7 +225,7 @@ class BranchAttachment(OwnedAttachment):
             owner = self._owner[0] if self._owner else self
             gate: Tensor = owner._modules["gate"](branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
-        if self.over_tokens and padding_now() is not None:
+        if self.over_tokens and has_padding(self.beside):
             return of_valid_tokens(self.gate_module, self.name, self._computed, branch, shortcut)
         return self._computed(branch, shortcut)
 
@@ -252,7 +254,7 @@ class StepAttachment(OwnedAttachment):
             owner = self._owner[0] if self._owner else self
             gate: Tensor = owner._modules["gate"](shortcut, branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
-        if self.over_tokens and padding_now() is not None:
+        if self.over_tokens and has_padding(self.beside):
             return of_valid_tokens(self.gate_module, self.name, self._computed, branch, shortcut)
         return self._computed(branch, shortcut)
 
@@ -443,7 +445,7 @@ class StageAttachment(Attachment):
 
     def step_size(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
         del shortcut
-        if self.over_tokens and padding_now() is not None:
+        if self.over_tokens and has_padding(self.beside):
             raise SiteError(
                 f"The gate {self.name!r} ({type(self.gate_module).__name__}) hands a memory from "
                 f"block to block and looks over all tokens, so it cannot leave padding out. Use "

@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,8 @@ from attnlab.residuals.example import Example, as_call, evaluating
 from attnlab.residuals.site import Site
 
 NAME = "attention_mask"
-_SEQUENCES = ("input_ids", "inputs_embeds")
+SEQUENCES = ("input_ids", "inputs_embeds")
+"""What it tells of."""
 _OTHER_NAMES = ("pixel_attention_mask", "patch_valid")
 """What image networks that take many sizes call it: Siglip2, and NaFlex of timm."""
 _PADDING_NAMES = ("src_key_padding_mask", "key_padding_mask")
@@ -89,7 +90,7 @@ def _check_mask(mask: Tensor, named: Mapping[str, object]) -> None:
             f"Expected {NAME} of shape (inputs, tokens), 1 for a token and 0 for padding, but got "
             f"shape {tuple(mask.shape)}."
         )
-    for name in _SEQUENCES:
+    for name in SEQUENCES:
         sequence = named.get(name)
         if isinstance(sequence, Tensor) and sequence.shape[:2] != mask.shape:
             raise InputError(
@@ -103,16 +104,25 @@ def _check_mask(mask: Tensor, named: Mapping[str, object]) -> None:
         )
 
 
-class _Call(threading.local):
-    """The call that runs in this thread."""
+class _Told(NamedTuple):
+    """What the call that runs in this thread tells of its padding."""
 
-    valid: Tensor | None = None
-    mask: str = NAME
-    """Who told of it."""
-    trains: bool = False
+    valid: Tensor | InputError | None
+    """(inputs, tokens), False where a token is padding; None where nothing is padded. An error
+    where that cannot be told, for the gate that has to know."""
+    mask: object
+    """What told of it ..."""
+    name: str
+    """... and the argument that it was given as."""
+    trains: bool
     """Whether a backward pass may follow."""
-    asked: bool = False
-    """Whether it was asked for its padding."""
+    part: bool
+    """Whether a part of the network was told, whose tokens may be others (patches of images)."""
+
+
+class _Call(threading.local):
+    told: _Told | None = None
+    """None outside of calls that tell of padding, and of those that could have told."""
 
 
 _call = _Call()
@@ -128,7 +138,9 @@ class MaskArgument:
     prefix: int = 0
     """How many tokens the network puts in front of those that the mask tells of."""
 
-    def without_padding(self, args: Arguments, kwargs: Mapping[str, object]) -> Any:
+    def without_padding(
+        self, args: Arguments, kwargs: Mapping[str, object]
+    ) -> tuple[Arguments, Keywords]:
         """The arguments of a call with a mask by which nothing is padding."""
         nothing = torch.zeros_like if self.name in _PADDING_NAMES else torch.ones_like
         return self.replaced(args, kwargs, nothing)
@@ -186,34 +198,63 @@ def mask_argument(network: nn.Module) -> MaskArgument | None:
 
 def mask_argument_of(signature: inspect.Signature | None, prefix: int = 0) -> MaskArgument | None:
     """The same of a signature; `prefix` tokens come in front of those that NaFlex tells of."""
+    return next(iter(_mask_arguments(signature, prefix)), None)
+
+
+def _mask_arguments(signature: inspect.Signature | None, prefix: int) -> list[MaskArgument]:
+    """All of them: a network of images and texts may have one for each."""
     names = [] if signature is None else list(signature.parameters)
     both = "tgt_key_padding_mask" in names  # whose tokens a state holds could not be told
-    for name in (NAME, *_OTHER_NAMES, *(() if both else _PADDING_NAMES)):
-        if name in names:
-            return MaskArgument(name, names.index(name), prefix if name == "patch_valid" else 0)
-    return None
+    return [
+        MaskArgument(name, names.index(name), prefix if name == "patch_valid" else 0)
+        for name in (NAME, *_OTHER_NAMES, *(() if both else _PADDING_NAMES))
+        if name in names
+    ]
+
+
+def without_padding(
+    network: nn.Module, arguments: Arguments, keywords: Mapping[str, object]
+) -> tuple[Arguments, Keywords]:
+    """The call with masks by which nothing is padding: a padded token changes nothing anywhere."""
+    call: tuple[Arguments, Keywords] = arguments, dict(keywords)
+    for argument in _mask_arguments(signature_of(network), 0):
+        call = argument.without_padding(*call)
+    return call
+
+
+_Masks = Sequence[tuple[str, str, tuple[int, ...]]]
+"""The modules that are given a mask of tokens, with its name and shape."""
 
 
 def refuse_hidden_mask(
     network: nn.Module, example: Example | None, label: str, sites: Sequence[Site]
 ) -> None:
-    """Raise `SiteError` if a part of `network` is given a mask of the tokens of one of `sites` that
-    the network itself is not given, so that it would not be known when a gate acts there."""
+    """Raise `SiteError` if only a module inside of the block of one of `sites` is given a mask of
+    its tokens, so that it would not be known when a gate acts there."""
     if mask_argument(network) is not None:
         return
-    for name, mask, shape in _masks_given(network, example):
-        for site in sites:
-            block = site.name or site.module
-            if shape != site.shape[:2] or not (is_inside(block, name) or is_inside(name, block)):
-                continue  # keys of another sequence (the pixels that a decoder's queries look at)
-            if is_inside(block, name):
-                advice = f"Insert into that part: insert(model.{name}, {label!r}, inplace=True)."
-            else:
-                advice = "Use a gate that is the same for every input, such as 'asr:se'."
-            raise SiteError(
-                f"{label!r} looks over all tokens and must not see padding, but the {mask} is only "
-                f"known inside {name!r}, not to {type(network).__name__}. {advice}"
-            )
+    masks = _masks_given(network, example)
+    for site in sites:
+        block = site.name or type(network).__name__
+        for name, mask, shape in () if _is_told(site, masks) else masks:
+            # Others are of another sequence (the pixels that a decoder's queries look at).
+            if shape == site.shape[:2] and (not site.name or is_inside(name, site.name)):
+                raise SiteError(
+                    f"{label!r} looks over all tokens and must not see padding, but the {mask} is "
+                    f"only known inside {name!r}, not to {block!r}. Use a gate that is the same "
+                    f"for every input, such as 'asr:se'."
+                )
+
+
+def sites_told(network: nn.Module, example: Example | None, sites: Sequence[Site]) -> list[Site]:
+    """Those of `sites` that lie in a part of `network` which is given a mask of their tokens in a
+    call on the example."""
+    masks = _masks_given(network, example)
+    return [site for site in sites if _is_told(site, masks)]
+
+
+def _is_told(site: Site, masks: _Masks) -> bool:
+    return any(shape == site.shape[:2] and is_inside(site.module, part) for part, _, shape in masks)
 
 
 def padding_masks_inside(network: nn.Module) -> list[str]:
@@ -236,11 +277,8 @@ def is_inside(name: str, module: str) -> bool:
     return name == module or name.startswith(f"{module}.")
 
 
-def _masks_given(
-    network: nn.Module, example: Example | None
-) -> list[tuple[str, str, tuple[int, ...]]]:
-    """The modules that are given a mask of tokens in a call on the example, with its name and
-    shape."""
+def _masks_given(network: nn.Module, example: Example | None) -> _Masks:
+    """Those that are given one in a call on the example."""
     given: list[tuple[str, str, tuple[int, ...]]] = []
 
     def looking(name: str, argument: MaskArgument) -> Callable[..., None]:
@@ -262,9 +300,8 @@ def _masks_given(
         return given
     try:
         arguments, keywords = as_call(network, example)
-        if keywords.get(NAME) is None:
-            with evaluating(network):
-                network(*arguments, **keywords)
+        with evaluating(network):
+            network(*arguments, **keywords)
     finally:
         for handle in handles:
             handle.remove()
@@ -277,38 +314,75 @@ def knowing_padding(
     """`forward(*args, **kwargs)`, during which gates know the padding that the call tells of."""
     if argument is None:
         return forward(*args, **kwargs)
-    mask = argument.given(args, kwargs)
+    return _told(forward, argument, argument.given(args, kwargs), False, args, kwargs)
+
+
+def knowing_padding_of_method(
+    method: Function, argument: MaskArgument | None, *args: object, **kwargs: object
+) -> object:
+    """The same of a method by which a network is run without its forward."""
+    if _call.told is not None:
+        return method(*args, **kwargs)
+    return knowing_padding(method, argument, *args, **kwargs)
+
+
+def knowing_padding_of_part(
+    forward: Function, argument: MaskArgument, *args: object, **kwargs: object
+) -> object:
+    """The same of a part of a network. Where it is given a mask of tokens, they may be others than
+    those that the whole network is told of (the patches of an image beside a text); what it is
+    given in another form is made of the network's mask, unless the part is called by itself."""
+    mask, told = argument.given(args, kwargs), _call.told
+    if told is not None and (mask is None or (mask is told.mask and told.part)):
+        return forward(*args, **kwargs)
+    # A call that the backward pass makes once more was looked at when it was first made.
+    again = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    if (told is not None or again) and not _is_of_tokens(mask, args, kwargs):
+        return forward(*args, **kwargs)
+    return _told(forward, argument, mask, True, args, kwargs)
+
+
+def _is_of_tokens(mask: object, args: Arguments, kwargs: Mapping[str, object]) -> bool:
+    """Whether this is a mask of the tokens that a part is called with, one number for each."""
+    if not isinstance(mask, Tensor) or mask.ndim != 2:
+        return False
+    given = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), mask)
+    alike = given.shape[:2] == mask.shape
+    return alike and bool(((mask == 0) | (mask == 1)).all())
+
+
+def _told(
+    forward: Function,
+    argument: MaskArgument,
+    mask: object,
+    part: bool,
+    args: Arguments,
+    kwargs: Keywords,
+) -> object:
     if mask is not None and torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise SiteError(
             f"Gates that look over all tokens leave out those that are padding by {argument.name}, "
             f"which differs from call to call and cannot be traced. Trace without "
             f"{argument.name}, or use a gate that is the same for every input, such as 'asr:se'."
         )
-    before = _call.valid, _call.mask, _call.trains, _call.asked
-    _call.valid = None if mask is None else argument.valid(mask, kwargs)
-    _call.mask, _call.trains, _call.asked = argument.name, torch.is_grad_enabled(), True
+    before = _call.told
+    valid: Tensor | InputError | None
+    try:
+        valid = None if mask is None else argument.valid(mask, kwargs)
+    except InputError as error:
+        valid = error
+    _call.told = _Told(valid, mask, argument.name, torch.is_grad_enabled(), part)
     try:
         return forward(*args, **kwargs)
     finally:
-        _call.valid, _call.mask, _call.trains, _call.asked = before
+        _call.told = before
 
 
-def knowing_padding_alone(
-    forward: Function, argument: MaskArgument | None, *args: object, **kwargs: object
-) -> object:
-    """The same of a part of a network (`model.bert`), which may be called by itself. In a call of
-    the network that knows, the part is told in ways of its own, of what is known already; so it is
-    where a backward pass runs it once more."""
-    # A compiled graph breaks at the question whether a backward pass runs.
-    again = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-    if _call.asked or again:
-        return forward(*args, **kwargs)
-    return knowing_padding(forward, argument, *args, **kwargs)
-
-
-def padding_now() -> Tensor | None:
-    """(inputs, tokens), False where the call that runs has padding; None where it has none."""
-    return _call.valid
+def has_padding(beside: bool) -> bool:
+    """Whether the call that runs has padding. Of states `beside` those that the network's mask
+    tells of, only what their part was told counts."""
+    told = _call.told
+    return told is not None and told.valid is not None and (told.part or not beside)
 
 
 def of_valid_tokens(
@@ -318,9 +392,15 @@ def of_valid_tokens(
 
     Where the gate varies from token to token, padded ones get its mean.
     """
-    valid = _call.valid
+    told = _call.told
+    assert told is not None
+    valid = told.valid
     assert valid is not None
-    _check_gate(gate, name, valid, branch)
+    if isinstance(valid, InputError):
+        raise valid
+    if branch.ndim == 3 and branch.shape[1] == 1 < valid.shape[1]:
+        return compute(branch, shortcut)  # one that was made of all tokens: a pooled state
+    _check_gate(gate, name, told, valid, branch)
     patterns, groups = torch.unique(valid, dim=0, return_inverse=True)
     rows, values = [], []
     for number, pattern in enumerate(patterns):
@@ -344,11 +424,11 @@ def of_valid_tokens(
     return found[torch.cat(rows).argsort()]
 
 
-def _check_gate(gate: nn.Module, name: str, valid: Tensor, branch: Tensor) -> None:
+def _check_gate(gate: nn.Module, name: str, told: _Told, valid: Tensor, branch: Tensor) -> None:
     if branch.ndim != 3 or branch.shape[:2] != valid.shape:
         raise InputError(
             f"The gate {name!r} looks over all tokens, and which are padding is not known where "
-            f"it acts: {_call.mask} has shape {tuple(valid.shape)} and its branch "
+            f"it acts: {told.name} has shape {tuple(valid.shape)} and its branch "
             f"{tuple(branch.shape)}. "
             f"Use a gate that is the same for every input, such as 'asr:se', or batches without "
             f"padding."
@@ -360,10 +440,10 @@ def _check_gate(gate: nn.Module, name: str, valid: Tensor, branch: Tensor) -> No
             f"are padded differently are not computed in one. Train on batches without padding, or "
             f"choose a gate without a batch norm, such as 'se'."
         )
-    again = _call.trains and not torch.compiler.is_compiling()
-    if again and runs_again(knowing_padding.__code__):
+    again = told.trains and not torch.compiler.is_compiling()
+    if again and runs_again(_told.__code__):
         raise SiteError(
-            f"The gate {name!r} leaves out the tokens that are padding by {_call.mask}, which is "
+            f"The gate {name!r} leaves out the tokens that are padding by {told.name}, which is "
             f"not known any more when the backward pass runs its block once more (activation "
             f"checkpointing). Switch checkpointing off (for Hugging Face, "
             f"model.gradient_checkpointing_disable()), train on batches without padding, or choose "

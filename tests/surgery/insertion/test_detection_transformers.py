@@ -111,18 +111,87 @@ def patches(height: int) -> dict[str, Tensor]:
     }
 
 
-def test_siglip2_leaves_padding_out():
-    network, receipt = attnlab.insert(siglip2(), "se", where="in:encoder", example=patches(4))
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_siglip2_leaves_padding_out(wrapped):
+    network, where = (Siglip(), "in:tower.encoder") if wrapped else (siglip2(), "in:encoder")
+    example = (patches(4),) if wrapped else patches(4)
+    network, receipt = attnlab.insert(network, "se", where=where, example=example)
     assert len(receipt.sites) == 4
     awake(network)
     given = patches(2)
     other = {**given, "pixel_values": given["pixel_values"].clone()}
     other["pixel_values"][:, 8:] = -3.0
     with torch.no_grad():
-        one, two = (network(**each).last_hidden_state[:, :8] for each in (given, other))
+        if wrapped:
+            one, two = (network(each)[:, :8] for each in (given, other))
+        else:
+            one, two = (network(**each).last_hidden_state[:, :8] for each in (given, other))
     torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
 
 
-def test_advice_names_a_part_that_has_steps():
-    with pytest.raises(attnlab._errors.SiteError, match=r"insert\(model\.tower, 'se'"):
-        attnlab.insert(Siglip(), "se", example=(patches(4),))
+SIZES = {**SMALL, "intermediate_size": 32}
+WORDS = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 16}
+
+
+def siglip2_with_texts() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.Siglip2Config(
+        text_config={**SIZES, **WORDS, "projection_size": SMALL["hidden_size"]},
+        vision_config={**SIZES, "num_patches": 16, "patch_size": 4},
+    )
+    return transformers.Siglip2Model(config).double().eval()
+
+
+def siglip_with_texts() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.SiglipConfig(
+        text_config={**SIZES, **WORDS, "projection_size": SMALL["hidden_size"]},
+        vision_config={**SIZES, "image_size": 16, "patch_size": 4},
+    )
+    return transformers.SiglipModel(config).double().eval()
+
+
+TEXTS = torch.randint(2, 50, (2, 16), generator=torch.Generator().manual_seed(5))
+LENGTH = 6
+PADDED = (torch.arange(16) < torch.tensor([[16], [LENGTH]])).long()
+
+
+@pytest.mark.parametrize("padded_example", [False, True])
+def test_the_images_and_texts_of_a_network_are_padded_each_by_its_own_mask(padded_example):
+    """There are as many patches as tokens, so that a mask of the one would fit the other."""
+    images = [patches(4), patches(2)]
+    both = {name: torch.cat([image[name] for image in images]) for name in images[0]}
+    example = {"input_ids": TEXTS[:1], **images[1 if padded_example else 0]}
+    network = awake(attnlab.insert(siglip2_with_texts(), "se", example=example)[0])
+    with torch.no_grad():
+        together = network(input_ids=TEXTS, attention_mask=PADDED, **both)
+        whole = network(input_ids=TEXTS[:1], **images[0])
+        short = network(input_ids=TEXTS[1:, :LENGTH], **cropped(images[1]))
+        features = network.get_image_features(**both).last_hidden_state
+        texts = network.get_text_features(TEXTS, PADDED).last_hidden_state
+    seen, read = (together[f"{kind}_model_output"].last_hidden_state for kind in ("vision", "text"))
+    for got in (seen, features):
+        torch.testing.assert_close(got[:1], whole.vision_model_output.last_hidden_state)
+        torch.testing.assert_close(got[1:, :8], short.vision_model_output.last_hidden_state)
+    for got in (read, texts):
+        torch.testing.assert_close(got[:1], whole.text_model_output.last_hidden_state)
+        torch.testing.assert_close(got[1:, :LENGTH], short.text_model_output.last_hidden_state)
+
+
+def cropped(image: dict[str, Tensor]) -> dict[str, Tensor]:
+    """An image of two rows of patches without its padding."""
+    pixels, mask = (image[name][:, :8] for name in ("pixel_values", "pixel_attention_mask"))
+    return {**image, "pixel_values": pixels, "pixel_attention_mask": mask}
+
+
+def test_images_do_not_see_the_padding_of_texts():
+    """Nothing tells of padding of the images, which have as many patches as the texts tokens."""
+    images = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(7)).double()
+    example = {"input_ids": TEXTS[:1], "pixel_values": images[:1]}
+    network = awake(attnlab.insert(siglip_with_texts(), "se", example=example)[0])
+    with torch.no_grad():
+        together = network(input_ids=TEXTS, attention_mask=PADDED, pixel_values=images)
+        alone = network(input_ids=TEXTS[1:, :LENGTH], pixel_values=images[1:])
+    got, read = (together[f"{kind}_model_output"].last_hidden_state for kind in ("vision", "text"))
+    torch.testing.assert_close(got[1:], alone.vision_model_output.last_hidden_state)
+    torch.testing.assert_close(read[1:, :LENGTH], alone.text_model_output.last_hidden_state)

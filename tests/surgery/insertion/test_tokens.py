@@ -205,21 +205,39 @@ class Wrapped(nn.Module):
         return self.encoder(**features).last_hidden_state
 
 
-def test_a_mask_that_only_a_part_of_the_network_knows():
-    with pytest.raises(_errors.SiteError) as error:
-        attnlab.insert(Wrapped(), "se", example=({"input_ids": IDS, "attention_mask": MASK},))
-    assert str(error.value) == (
-        "'se' looks over all tokens and must not see padding, but the attention_mask is only known "
-        "inside 'encoder', not to Wrapped. Insert into that part: insert(model.encoder, 'se', "
-        "inplace=True)."
-    )
+@pytest.mark.parametrize("example", [{"input_ids": IDS, "attention_mask": MASK}, EXAMPLE])
+@pytest.mark.parametrize("part", [False, True])
+def test_a_mask_that_only_a_part_of_the_network_knows(example, part):
     wrapped = Wrapped()
-    attnlab.insert(wrapped.encoder, "se", example=EXAMPLE, inplace=True)
-    awake(wrapped)
-    with torch.no_grad():
-        together = wrapped({"input_ids": IDS, "attention_mask": MASK})
-        alone = wrapped({"input_ids": IDS[1:2, :4]})
-    torch.testing.assert_close(together[1, :4], alone[0], rtol=0, atol=1e-12)
+    if part:
+        attnlab.insert(wrapped.encoder, "se", example=example, inplace=True)
+    else:
+        wrapped, _ = attnlab.insert(wrapped, "se", example=(example,))
+    assert_texts_alone(
+        awake(wrapped),
+        lambda tokens, mask: wrapped({"inputs_embeds": tokens, "attention_mask": mask}),
+    )
+
+
+class Hiding(nn.Module):
+    """A layer whose attention alone is told of padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
+        return tokens + self.attention(tokens, tokens, tokens, key_padding_mask=padding)[0]
+
+
+def test_a_mask_that_only_a_module_of_the_block_knows():
+    with pytest.raises(SiteError) as error:
+        attnlab.insert(Hiding().double().eval(), "se", example=(TOKENS, PADDING))
+    assert str(error.value) == (
+        "'se' looks over all tokens and must not see padding, but the key_padding_mask is only "
+        "known inside 'attention', not to 'Hiding'. Use a gate that is the same for every input, "
+        "such as 'asr:se'."
+    )
 
 
 class Halved(nn.Module):
@@ -458,15 +476,9 @@ def test_torch_says_which_tokens_are_padding_by_another_name(gate, norm_first):
             torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
 
 
-def test_padding_that_only_a_part_is_told_of():
-    with pytest.raises(SiteError) as error:
-        attnlab.insert(Encoding(), "se", example=(TOKENS, PADDING))
-    assert str(error.value) == (
-        "'se' looks over all tokens and must not see padding, but the src_key_padding_mask is only "
-        "known inside 'inner', not to Encoding. Insert into that part: insert(model.inner, 'se', "
-        "inplace=True)."
-    )
-    gated, receipt = attnlab.insert(Encoding().eval(), "se", example=(TOKENS,))
+@pytest.mark.parametrize("example", [(TOKENS, PADDING), (TOKENS,)])
+def test_padding_that_only_a_part_is_told_of(example):
+    gated, receipt = attnlab.insert(Encoding().eval(), "se", example=example)
     assert receipt.notes == (
         "se looks over all tokens; those are left out that 'inner' is told are padding",
     )
@@ -556,7 +568,8 @@ def test_a_part_that_was_given_something_else_than_a_mask_of_tokens():
     network.bert.encoder(TOKENS)
 
 
-def test_the_encoder_of_a_network_with_both():
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_encoder_of_a_network_with_both(alone):
     torch.manual_seed(0)
     sizes = {"d_model": WIDTH, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 2}
     config = transformers.T5Config(vocab_size=50, decoder_start_token_id=0, **sizes)
@@ -565,10 +578,14 @@ def test_the_encoder_of_a_network_with_both():
     network, _ = attnlab.insert(
         network, "se", where=lambda site: site.module.startswith("encoder."), example=example
     )
-    encoder = awake(network).get_encoder()
+    awake(network)
 
     def answer(tokens: Tensor, mask: Tensor) -> Tensor:
-        return encoder(inputs_embeds=tokens, attention_mask=mask).last_hidden_state
+        given = {"inputs_embeds": tokens, "attention_mask": mask}
+        if alone:
+            return network.get_encoder()(**given).last_hidden_state
+        first = IDS[:1, :3].expand(len(tokens), -1)
+        return network(**given, decoder_input_ids=first).encoder_last_hidden_state
 
     assert_texts_alone(network, answer)
 

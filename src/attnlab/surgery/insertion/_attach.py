@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from attnlab.gates import (
 )
 from attnlab.residuals.adapters import mark_adapters
 from attnlab.residuals.attachment import (
+    Attachment,
     BranchAttachment,
     CarryAttachment,
     HeadsAttachment,
@@ -34,20 +36,33 @@ from attnlab.surgery.insertion._resolve import Resolved
 from attnlab.surgery.insertion.host import attachments, hang
 
 
+class Tokens(NamedTuple):
+    """The sites at which a gate looks over all tokens of a sequence."""
+
+    over: Collection[Site] = ()
+    beside: Collection[Site] = ()
+    """Those where they are not the tokens that the network's mask tells of."""
+
+    def tell(self, attachment: Attachment) -> None:
+        """Let the gate know it."""
+        attachment.over_tokens = attachment.site in self.over
+        attachment.beside = attachment.site in self.beside
+
+
 def attach_gate(
     network: nn.Module,
     item: Resolved,
     sites: Sequence[Site],
     start: str,
-    over_tokens: Collection[Site] = (),
+    tokens: Tokens,
     *,
     shared: bool = False,
 ) -> None:
     """Attach a gate of `item` at each of `sites`; of a stage gate, and of others with `shared`, one
-    per stage. At those `over_tokens` it looks over all tokens of a sequence."""
+    per stage."""
     mark_adapters(network)
     if item.form == "stage":
-        _attach_stage_gates(network, item, sites, start, over_tokens)
+        _attach_stage_gates(network, item, sites, start, tokens)
         return
     owners: dict[tuple[int, int], tuple[OwnedAttachment, float | None]] = {}
     # First those at additions: gates draw their first weights in this order.
@@ -56,13 +71,13 @@ def attach_gate(
         if shared and stage in owners:
             owner, scale = owners[stage]
             borrowed = _attachment(network, owner.gate_module, site, scale, owner)
-            borrowed.over_tokens = site in over_tokens
+            tokens.tell(borrowed)
             hang(network, borrowed)
             continue
         gate = item.build(site).requires_grad_(item.trainable)
         scale = _started(gate, start)
         attachment = _attachment(network, gate, site, scale)
-        attachment.over_tokens = site in over_tokens
+        tokens.tell(attachment)
         owners[stage] = attachment, scale
         hang(network, attachment)
 
@@ -72,7 +87,7 @@ def _attach_stage_gates(
     item: Resolved,
     sites: Sequence[Site],
     start: str,
-    over_tokens: Collection[Site],
+    tokens: Tokens,
 ) -> None:
     series: dict[tuple[int, int], list[Site]] = {}
     for site in sites:
@@ -93,7 +108,7 @@ def _attach_stage_gates(
                 scale=scale,
             )
             _match(network, attachment, site)
-            attachment.over_tokens = site in over_tokens
+            tokens.tell(attachment)
             hang(network, attachment)
 
 

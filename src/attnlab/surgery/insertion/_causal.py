@@ -19,7 +19,7 @@ from attnlab._errors import InputError, SiteError
 from attnlab.gates import BranchGate, StageGate, StepGate
 from attnlab.residuals.attachment import to_channel_first
 from attnlab.residuals.example import Example, Run, as_call, evaluating
-from attnlab.residuals.padding import mask_argument
+from attnlab.residuals.padding import without_padding
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import StepKey, find_steps
 from attnlab.residuals.watching import Observer, SeenStep, Watchable, watchable_in, watching
@@ -175,14 +175,6 @@ def _moved(
         scale = end.abs().max().item() or 1.0
         found[key] = difference.abs().max().item() / scale
     return found
-
-
-def without_padding(network: nn.Module, arguments: tuple[Any, ...], keywords: Any) -> Any:
-    """The call with a mask of ones: a padded token changes nothing anywhere."""
-    argument = mask_argument(network)
-    if argument is None:
-        return arguments, dict(keywords)
-    return argument.without_padding(arguments, keywords)
 
 
 def _is_text(leaf: object) -> bool:

@@ -24,7 +24,8 @@ from attnlab.residuals.fx import additions_error, proxy_in, record_whole
 from attnlab.residuals.padding import (
     MaskArgument,
     knowing_padding,
-    knowing_padding_alone,
+    knowing_padding_of_method,
+    knowing_padding_of_part,
     mask_argument_of,
 )
 from attnlab.surgery.insertion._additions import run_additions
@@ -93,7 +94,7 @@ def run(
     elif module._modules != hosted.children:  # the guard has looked at those of its network
         hosted.look(module)
     if hosted.mask is not None:
-        forward = functools.partial(knowing_padding_alone, forward, hosted.mask)
+        forward = functools.partial(knowing_padding_of_part, forward, hosted.mask)
     proxy = proxy_in(args)
     if proxy is None and kwargs:
         proxy = proxy_in(kwargs.values())
@@ -385,7 +386,7 @@ def _guarded(method: Callable[..., object]) -> Callable[..., object]:
         guard.check(self)
         run: _Forward = functools.partial(method, self)
         if guard.over_tokens:
-            run = functools.partial(knowing_padding_alone, run, mask)
+            run = functools.partial(knowing_padding_of_method, run, mask)
         if guard.doubted:
             return guard.prove_part(self, method.__name__, run, *args, **kwargs)
         return run(*args, **kwargs)

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run, as_call, evaluating
+from attnlab.residuals.padding import sites_told, without_padding
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import StepKey, find_steps
 from attnlab.residuals.watching import SeenStep, Watchable, watchable_in, watching
@@ -30,7 +31,6 @@ from attnlab.surgery.insertion._causal import (
     LEAST,
     MUCH,
     TokenStates,
-    without_padding,
 )
 
 _INSTEAD = "Use a gate that is the same for every input: 'asr:se'."
@@ -54,6 +54,7 @@ def refuse_mixing(
             packed = set(before) if _Reach(calls, list(before)).is_packed() else set()
             first = _first_sequence(before)
             padded = set(first) if _Reach(calls, first).is_padded() else set()
+    told = sites_told(network, example, sites) if padded else []
     name = type(network).__name__
     for site in sites:
         if packed and (site.step is None or site.step.key in packed):
@@ -62,7 +63,7 @@ def refuse_mixing(
                 f"or texts into one at {site.label}{_named(site)}, of which none may see another. "
                 f"With this gate each would change the others. {_INSTEAD}"
             )
-        if padded and (site.step is None or site.step.key in padded):
+        if padded and site not in told and (site.step is None or site.step.key in padded):
             raise SiteError(
                 f"{label!r} looks over all tokens of a sequence, and in the example some of those "
                 f"at {site.label}{_named(site)} are padding, which no argument of {name} that "

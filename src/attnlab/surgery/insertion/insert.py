@@ -26,13 +26,13 @@ from attnlab.residuals.steps import find_steps
 from attnlab.residuals.where import Where, parse_where
 from attnlab.surgery.answer import gate_modules
 from attnlab.surgery.history import Inserted, record_event, record_start
-from attnlab.surgery.insertion._attach import attach_gate, start_notes
+from attnlab.surgery.insertion._attach import Tokens, attach_gate, start_notes
 from attnlab.surgery.insertion._causal_maps import refuse_map_leaks
 from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
 from attnlab.surgery.insertion._resolve import Resolved, resolve
 from attnlab.surgery.insertion._streams import join_streams
-from attnlab.surgery.insertion._tokens import on_meta, sites_over_tokens, token_notes
+from attnlab.surgery.insertion._tokens import on_meta, sites_beside, sites_over_tokens, token_notes
 from attnlab.surgery.insertion.host import (
     attachments,
     guard_norms,
@@ -333,8 +333,10 @@ def _attach_at(
         notes.append(_shared_note(item, sites))
     over_tokens = sites_over_tokens(network, run, original.example, item, sites)
     notes += token_notes(network, item, over_tokens)
+    beside = sites_beside(network, run, original.example, over_tokens)
     there = {id(each) for _, each in attachments(network)}
-    attach_gate(network, item, sites, how.start, over_tokens, shared=how.shared)
+    tokens = Tokens(over_tokens, beside)
+    attach_gate(network, item, sites, how.start, tokens, shared=how.shared)
     came = [each for _, each in attachments(network) if id(each) not in there]
     notes += join_streams(run.graph, came)
     notes += start_notes(network, sites) if item.constant and how.start == "paper" else []
