@@ -149,11 +149,13 @@ def head(inputs: Inputs, number: int) -> Inputs:
 
 
 def number_of_inputs(arguments: tuple[object, ...], keywords: Mapping[str, object]) -> int:
-    """Along the first axis of the first tensor of a call, or in its first list of images; 0 where
-    there is none."""
+    """Along the first axis of the first tensor of a call, also one in a dictionary that it is given
+    (NaFlex), or in its first list of images; 0 where there is none."""
     for value in (*arguments, *keywords.values()):
         if isinstance(value, Tensor):
             return value.shape[0] if value.ndim else 0
         if isinstance(value, list) and value and isinstance(value[0], Tensor):
             return len(value)
+        if isinstance(value, Mapping) and (inside := number_of_inputs((), value)):
+            return inside
     return 0

@@ -16,12 +16,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import InputError, SiteError
 from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals.checkpointing import runs_again
 from attnlab.residuals.example import Example, as_call, evaluating
+from attnlab.residuals.graph import Graph
 from attnlab.residuals.site import Site
+from attnlab.residuals.steps import Step, StepKey
 
 NAME = "attention_mask"
 SEQUENCES = ("input_ids", "inputs_embeds")
@@ -35,19 +38,6 @@ Compute = Callable[[Tensor, Tensor | None], Tensor]
 """The step size of a branch and its shortcut, both (inputs, tokens, channels)."""
 
 
-def named_arguments(
-    signature: inspect.Signature | None, arguments: Arguments, keywords: Mapping[str, object]
-) -> Keywords:
-    """The arguments of a call by name, as far as the signature tells."""
-    if signature is None or not arguments:
-        return dict(keywords)
-    try:
-        bound = signature.bind_partial(*arguments, **keywords).arguments
-    except TypeError:  # the call itself says what is wrong with it
-        return dict(keywords)
-    return {**bound, **keywords}
-
-
 def signature_of(model: nn.Module) -> inspect.Signature | None:
     """The signature of the network's forward; None if Python cannot tell."""
     try:
@@ -56,7 +46,7 @@ def signature_of(model: nn.Module) -> inspect.Signature | None:
         return None
 
 
-def valid_tokens(named: Mapping[str, object]) -> Tensor | None:
+def _valid_tokens(named: Mapping[str, object]) -> Tensor | None:
     """(inputs, tokens), False where `attention_mask` says padding; None where nothing is padded.
 
     `named` are the arguments of a call by name.
@@ -72,12 +62,16 @@ def valid_tokens(named: Mapping[str, object]) -> Tensor | None:
         return None
     decoder = next((n for n, v in named.items() if n.startswith("decoder_") and _given(v)), None)
     if decoder is not None:
-        raise InputError(
+        raise _TwoSequencesError(
             f"The call has {decoder}: the network has an encoder and a decoder, with masks of "
             f"their own, and whose tokens a state holds cannot be told. Measure the encoder "
             f"alone: model.get_encoder()."
         )
     return padded[0] != 0
+
+
+class _TwoSequencesError(InputError):
+    """Padding in a call of an encoder and a decoder: whose it is, their parts are told."""
 
 
 def _given(value: object) -> bool:
@@ -133,10 +127,15 @@ class MaskArgument:
     """The argument of a network's forward that tells which tokens are padding."""
 
     name: str
-    position: int
-    """Its place among the positional arguments."""
+    names: tuple[str, ...]
+    """Those of the positional arguments, in their order."""
     prefix: int = 0
     """How many tokens the network puts in front of those that the mask tells of."""
+
+    @property
+    def position(self) -> int:
+        """Its place among the positional arguments."""
+        return self.names.index(self.name)
 
     def without_padding(
         self, args: Arguments, kwargs: Mapping[str, object]
@@ -151,9 +150,8 @@ class MaskArgument:
             return kwargs[self.name]
         if len(args) > self.position:
             return args[self.position]
-        if args and isinstance(args[0], Mapping):
-            return args[0].get(self.name)
-        return None
+        several = (each for each in (*args, *kwargs.values()) if isinstance(each, Mapping))
+        return next((each[self.name] for each in several if self.name in each), None)
 
     def replaced(
         self, args: Arguments, kwargs: Mapping[str, object], change: Callable[[Tensor], Tensor]
@@ -163,53 +161,56 @@ class MaskArgument:
         def changed(value: object) -> object:
             return change(value) if isinstance(value, Tensor) else value
 
-        def inside(values: Mapping[str, object]) -> Keywords:
-            found = {self.name: changed(values[self.name])} if self.name in values else {}
-            return {**values, **found}
-
-        def argument(number: int, value: object) -> object:
-            if number == self.position:
+        def argument(name: object, value: object) -> object:
+            if name in (self.name, self.position):
                 return changed(value)
-            return inside(value) if isinstance(value, Mapping) and self.name in value else value
+            if isinstance(value, Mapping) and self.name in value:
+                return {**value, self.name: changed(value[self.name])}
+            return value
 
-        return tuple(argument(*each) for each in enumerate(args)), inside(kwargs)
+        named = {name: argument(name, value) for name, value in kwargs.items()}
+        return tuple(argument(*each) for each in enumerate(args)), named
 
-    def valid(self, mask: object, kwargs: Mapping[str, object]) -> Tensor | None:
+    def named(self, args: Arguments, kwargs: Mapping[str, object]) -> Keywords:
+        """The arguments of a call by name."""
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def valid(self, mask: object, args: Arguments, kwargs: Mapping[str, object]) -> Tensor | None:
         """(inputs, tokens), False where a token is padding; None where nothing is padded."""
         if self.name == NAME:
-            return valid_tokens({**kwargs, NAME: mask})
+            return _valid_tokens({**self.named(args, kwargs), NAME: mask})
         if isinstance(mask, Tensor) and self.name in _PADDING_NAMES:
             mask = mask == 0
         if not isinstance(mask, Tensor) or bool((mask != 0).all()):
             return None
         if mask.ndim != 2:
             raise InputError(
-                f"Expected {self.name} of shape (inputs, tokens) but got shape "
-                f"{tuple(mask.shape)}, and a gate looks over all tokens."
+                f"Expected {self.name} of shape (inputs, tokens) but got shape {tuple(mask.shape)}."
             )
         return nn.functional.pad(mask != 0, (self.prefix, 0), value=True)
 
 
 def mask_argument(network: nn.Module) -> MaskArgument | None:
     """The argument by which `network` is told of padding, if it takes one that we know."""
-    prefix = getattr(network, "num_prefix_tokens", 0)
-    return mask_argument_of(signature_of(network), prefix)
+    return next(iter(mask_arguments(network)), None)
 
 
-def mask_argument_of(signature: inspect.Signature | None, prefix: int = 0) -> MaskArgument | None:
+def mask_arguments(network: nn.Module) -> tuple[MaskArgument, ...]:
+    """All of them: a network of images and texts may have one for each, that of texts first."""
+    return mask_arguments_of(signature_of(network), getattr(network, "num_prefix_tokens", 0))
+
+
+def mask_arguments_of(
+    signature: inspect.Signature | None, prefix: int = 0
+) -> tuple[MaskArgument, ...]:
     """The same of a signature; `prefix` tokens come in front of those that NaFlex tells of."""
-    return next(iter(_mask_arguments(signature, prefix)), None)
-
-
-def _mask_arguments(signature: inspect.Signature | None, prefix: int) -> list[MaskArgument]:
-    """All of them: a network of images and texts may have one for each."""
-    names = [] if signature is None else list(signature.parameters)
+    names = () if signature is None else tuple(signature.parameters)
     both = "tgt_key_padding_mask" in names  # whose tokens a state holds could not be told
-    return [
-        MaskArgument(name, names.index(name), prefix if name == "patch_valid" else 0)
+    return tuple(
+        MaskArgument(name, names, prefix if name == "patch_valid" else 0)
         for name in (NAME, *_OTHER_NAMES, *(() if both else _PADDING_NAMES))
         if name in names
-    ]
+    )
 
 
 def without_padding(
@@ -217,9 +218,46 @@ def without_padding(
 ) -> tuple[Arguments, Keywords]:
     """The call with masks by which nothing is padding: a padded token changes nothing anywhere."""
     call: tuple[Arguments, Keywords] = arguments, dict(keywords)
-    for argument in _mask_arguments(signature_of(network), 0):
+    for argument in mask_arguments(network):
         call = argument.without_padding(*call)
     return call
+
+
+def steps_beside(
+    network: nn.Module, graph: Graph, example: Example | None, steps: Sequence[Step]
+) -> list[StepKey]:
+    """The steps whose states are not made of the sequence that the network's mask tells of: those
+    of the images in a network of images and texts."""
+    argument = mask_argument(network)
+    if argument is None or argument.name != NAME:
+        return []
+    arguments, keywords = as_call(network, example)
+    given = [each for each in tree_leaves((arguments, keywords)) if isinstance(each, Tensor)]
+    inputs = [node.index for node in graph.nodes if node.operation == "input"]
+    if len(inputs) != len(given):  # one tensor was given twice
+        return []
+    named = argument.named(arguments, keywords)
+    sequences = [named[name] for name in SEQUENCES if isinstance(named.get(name), Tensor)]
+    told = [
+        node
+        for node, tensor in zip(inputs, given, strict=True)
+        if any(tensor is each for each in sequences)
+    ]
+    return [
+        step.key
+        for step in steps
+        if told and not any(graph.computed_from(step.state_node, node) for node in told)
+    ]
+
+
+def padding_of_call(
+    argument: MaskArgument | None, args: Arguments, kwargs: Mapping[str, object]
+) -> Tensor | None:
+    """(inputs, tokens), False where a call of a network with this mask argument says padding; None
+    where nothing is padded."""
+    if argument is None:  # one that takes whatever it is given may be told as well
+        return _valid_tokens(kwargs)
+    return argument.valid(argument.given(args, kwargs), args, kwargs)
 
 
 _Masks = Sequence[tuple[str, str, tuple[int, ...]]]
@@ -314,16 +352,16 @@ def knowing_padding(
     """`forward(*args, **kwargs)`, during which gates know the padding that the call tells of."""
     if argument is None:
         return forward(*args, **kwargs)
-    return _told(forward, argument, argument.given(args, kwargs), False, args, kwargs)
+    return _told(forward, argument, argument.given(args, kwargs), _TwoSequencesError, args, kwargs)
 
 
 def knowing_padding_of_method(
     method: Function, argument: MaskArgument | None, *args: object, **kwargs: object
 ) -> object:
     """The same of a method by which a network is run without its forward."""
-    if _call.told is not None:
+    if argument is None or _call.told is not None:
         return method(*args, **kwargs)
-    return knowing_padding(method, argument, *args, **kwargs)
+    return _told(method, argument, argument.given(args, kwargs), InputError, args, kwargs)
 
 
 def knowing_padding_of_part(
@@ -333,13 +371,15 @@ def knowing_padding_of_part(
     those that the whole network is told of (the patches of an image beside a text); what it is
     given in another form is made of the network's mask, unless the part is called by itself."""
     mask, told = argument.given(args, kwargs), _call.told
-    if told is not None and (mask is None or (mask is told.mask and told.part)):
+    if told is not None and (
+        mask is None or (mask is told.mask and told.part) or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    ):
         return forward(*args, **kwargs)
     # A call that the backward pass makes once more was looked at when it was first made.
     again = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
     if (told is not None or again) and not _is_of_tokens(mask, args, kwargs):
         return forward(*args, **kwargs)
-    return _told(forward, argument, mask, True, args, kwargs)
+    return _told(forward, argument, mask, InputError, args, kwargs, part=True)
 
 
 def _is_of_tokens(mask: object, args: Arguments, kwargs: Mapping[str, object]) -> bool:
@@ -355,10 +395,14 @@ def _told(
     forward: Function,
     argument: MaskArgument,
     mask: object,
-    part: bool,
+    later: type[InputError],
     args: Arguments,
     kwargs: Keywords,
+    *,
+    part: bool = False,
 ) -> object:
+    """`forward(*args, **kwargs)`, told of padding by this mask; errors of the kind `later` are left
+    to the gate that has to know."""
     if mask is not None and torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise SiteError(
             f"Gates that look over all tokens leave out those that are padding by {argument.name}, "
@@ -368,8 +412,8 @@ def _told(
     before = _call.told
     valid: Tensor | InputError | None
     try:
-        valid = None if mask is None else argument.valid(mask, kwargs)
-    except InputError as error:
+        valid = None if mask is None else argument.valid(mask, args, kwargs)
+    except later as error:
         valid = error
     _call.told = _Told(valid, mask, argument.name, torch.is_grad_enabled(), part)
     try:

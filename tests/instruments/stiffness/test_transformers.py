@@ -385,6 +385,101 @@ def test_states_of_other_tokens_than_the_mask():
     )
 
 
+def naflex() -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"embed_dim": WIDTH, "depth": 3, "num_heads": 2, "num_classes": 3}
+    network = timm.create_model("naflexvit_base_patch16_gap", **sizes).double().eval()
+    with torch.no_grad():  # timm's branches begin so small that nothing moves
+        for parameter in network.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return network
+
+
+def naflex_images() -> dict[str, Tensor]:
+    """Three by three patches, and the first two rows of others with padding."""
+    where = torch.cartesian_prod(torch.arange(3), torch.arange(3)).repeat(2, 1, 1)
+    where[1, 6:] = 0
+    patches = torch.randn(2, 9, 768, generator=torch.Generator().manual_seed(2)).double()
+    valid = torch.ones(2, 9, dtype=torch.bool)
+    valid[1, 6:] = False
+    return {"patches": patches, "patch_coord": where, "patch_valid": valid}
+
+
+def siglip2(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    layers = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 2}
+    images = {**layers, "intermediate_size": 32, "num_patches": 9, "patch_size": 16}
+    if kind == "images":
+        config = transformers.Siglip2VisionConfig(**images)
+        return transformers.Siglip2VisionModel(config).double().eval()
+    texts = {**layers, "intermediate_size": 32, "vocab_size": 50, "projection_size": WIDTH}
+    texts = {**texts, "max_position_embeddings": 9, "bos_token_id": 0, "eos_token_id": 1}
+    config = transformers.Siglip2Config(text_config=texts, vision_config=images)
+    return transformers.Siglip2Model(config).double().eval()
+
+
+def siglip2_images() -> dict[str, Tensor]:
+    images = naflex_images()
+    mask, sizes = images["patch_valid"].long(), torch.tensor([[3, 3], [2, 3]])
+    pixels = {"pixel_values": images["patches"], "pixel_attention_mask": mask}
+    return {**pixels, "spatial_shapes": sizes}
+
+
+def siglip2_texts(padded: Tensor) -> dict[str, Tensor]:
+    return {"input_ids": IDS[:2] * padded, "attention_mask": padded}
+
+
+def torch_encoder() -> nn.Module:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True)
+    return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).double().eval()
+
+
+def without_padding(name: str, value: Tensor, row: int) -> Tensor:
+    """A tensor of the second of two inputs without its padding: three of nine patches, four of
+    nine tokens of a text."""
+    tokens = {"input_ids": 5, "attention_mask": 5}.get(name, 6) if row else 9
+    return value[row : row + 1, :tokens] if value.shape[1] == 9 else value[row : row + 1]
+
+
+IMAGES_AND_TEXTS = {
+    **siglip2_images(),
+    **siglip2_texts((torch.arange(9) < torch.tensor([[9], [5]])).long()),
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "batch"),
+    [
+        (naflex(), naflex_images()),
+        (siglip2("images"), siglip2_images()),
+        (siglip2("images and texts"), IMAGES_AND_TEXTS),
+        (
+            torch_encoder(),
+            {
+                "src": torch.randn(2, 9, WIDTH).double(),
+                "src_key_padding_mask": ~naflex_images()["patch_valid"],
+            },
+        ),
+    ],
+    ids=["naflex", "siglip2 images", "siglip2 images and texts", "torch"],
+)
+@pytest.mark.parametrize("granularity", ["step", "block"])
+def test_padding_that_other_masks_tell_of_is_left_out(network, batch, granularity):
+    def given(values: dict[str, Tensor]) -> dict[str, object]:
+        return {"x": values} if "patches" in values else values
+
+    rows = [
+        given({name: without_padding(name, value, row) for name, value in batch.items()})
+        for row in (0, 1)
+    ]
+    together = stiffness(network, [given(batch)], granularity=granularity)
+    apart = stiffness(network, rows, granularity=granularity)
+    assert together.tns == pytest.approx(apart.tns, rel=1e-9)
+    means = [[step.mean for step in each.nsi] for each in (together, apart)]
+    assert means[0] == pytest.approx(means[1], rel=1e-9)
+
+
 def test_encoder_and_decoder():
     sizes = {"d_model": WIDTH, "num_layers": 2, "num_heads": 2, "d_ff": 32, "d_kv": 12}
     model = transformers.T5Model(transformers.T5Config(vocab_size=50, **sizes)).eval()

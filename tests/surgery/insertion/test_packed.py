@@ -158,6 +158,7 @@ def test_naflex_answers_a_padded_image_as_if_alone(gate):
     network = awake(attnlab.insert(naflex(), gate, example=(patches(9),))[0])
     with torch.no_grad():
         together = network(padded_batch())
+        torch.testing.assert_close(network(x=padded_batch()), together, rtol=0, atol=0)
         alone = torch.cat([network(patches(9)), network(patches(6))])
         blind = network({**padded_batch(), "patch_valid": torch.ones(2, 9, dtype=torch.bool)})
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from inspect import Signature
 from itertools import chain
 
 import torch
@@ -17,7 +16,7 @@ from attnlab.instruments.stripe.measure import GateStreams
 from attnlab.residuals import GateSource, Observer, SeenGate, Step, Watchable, watchable
 from attnlab.residuals.example import call, evaluating, uncompiled
 from attnlab.residuals.inputs import Batches, head, inputs_of
-from attnlab.residuals.padding import signature_of
+from attnlab.residuals.padding import MaskArgument, mask_argument
 from attnlab.residuals.steps import no_steps_error
 from attnlab.residuals.watching import watching
 from attnlab.subject import Source, subject_of
@@ -51,7 +50,7 @@ def describe_steps(
     found = watchable(model, head(first, 1))
     if not found.steps:
         raise no_steps_error(model, found.run)
-    seen = _Seen(found, signature_of(model))
+    seen = _Seen(found, mask_argument(model))
     with evaluating(model), watching(model, seen, found=found):
         for batch in chain([first], inputs):
             call(model, batch)
@@ -69,10 +68,10 @@ class _Seen(Observer):
 
     sees_products = True
 
-    def __init__(self, found: Watchable, signature: Signature | None) -> None:
+    def __init__(self, found: Watchable, mask: MaskArgument | None) -> None:
         self.gains = CarryGains(found.steps)
         once = [gate for gate in found.gates if len(gate.calls) == 1]
-        self.gates = GateStreams(once, 1, signature)
+        self.gates = GateStreams(once, 1, mask)
         self._carried: dict[int, Tensor] = {}
         self.of_step: dict[str, list[GateSource]] = {}
         for gate in once:

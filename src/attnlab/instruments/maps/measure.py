@@ -20,7 +20,7 @@ from attnlab.instruments.maps._attention import MapKey, MeanMap, distance, handl
 from attnlab.instruments.maps.result import HeadMap, LayerMaps, MapsResult
 from attnlab.residuals.example import as_call, call, evaluating
 from attnlab.residuals.inputs import Batches, Inputs, inputs_of, number_of_inputs
-from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
+from attnlab.residuals.padding import mask_argument, padding_of_call
 from attnlab.subject import Source, subject_of
 from attnlab.surgery.change import image_changes
 
@@ -195,9 +195,9 @@ class _Runs:
         self.progress = progress
         self.passes = 0
         self.heads: int | None = None
-        signature = signature_of(model)
+        mask = mask_argument(model)
         calls = [as_call(model, batch) for batch in batches]
-        self.valid = [valid_tokens(named_arguments(signature, *c)) for c in calls]
+        self.valid = [padding_of_call(mask, *c) for c in calls]
         self.sizes = [number_of_inputs(*c) for c in calls]
         self.inputs = sum(self.sizes)
         self.different = DifferentInputs()

@@ -21,7 +21,7 @@ from attnlab.instruments.stiffness.tokens import check_same_tokens, of_tokens
 from attnlab.residuals import Observer, SeenGate, SeenStep, Step, StepKey
 from attnlab.residuals.example import Example, uncompiled
 from attnlab.residuals.inputs import number_of_inputs
-from attnlab.residuals.padding import named_arguments, valid_tokens
+from attnlab.residuals.padding import MaskArgument, padding_of_call
 from attnlab.residuals.watching import watching
 
 
@@ -79,6 +79,7 @@ class Captured(Observer):
         """Of the blocks of several steps that are under way, by their first step."""
         self._inputs = 0
         self._counted: Tensor | None = None
+        self._beside: Tensor | None = None
         self.tokens_seen, self.tokens_padded = 0, 0
         """How many tokens the calls so far had where some were padded, and how many of them."""
 
@@ -121,17 +122,35 @@ class Captured(Observer):
         self._own.clear()
         self._sums.clear()
         self._inputs = number_of_inputs(arguments, keywords)
-        valid = valid_tokens(named_arguments(self.plan.signature, arguments, keywords))
+        first, *others = self.plan.masks
+        self._counted = self._counted_by(first, arguments, keywords)
+        self._beside = self._counted_by(others[0], arguments, keywords) if others else None
+
+    def _counted_by(
+        self, mask: MaskArgument | None, arguments: tuple[object, ...], keywords: dict[str, object]
+    ) -> Tensor | None:
+        """(inputs, tokens), True where a token counts that `mask` tells of; None for all."""
+        valid = padding_of_call(mask, arguments, keywords)
         if valid is not None:
             self.tokens_seen += valid.numel()
             self.tokens_padded += int((~valid).sum())
         chosen = self.plan.counted_tokens
-        if chosen is not None:
-            chosen = chosen.expand(self._inputs, -1)
-            if valid is not None:
-                check_same_tokens(valid, chosen)
-                chosen = chosen.to(valid.device) & valid
-        self._counted = valid if chosen is None else chosen
+        if chosen is None:
+            return valid
+        chosen = chosen.expand(self._inputs, -1)
+        if valid is not None:
+            check_same_tokens(valid, chosen)
+            chosen = chosen.to(valid.device) & valid
+        return chosen
+
+    def _counted_at(self, step: Step, features: Tensor) -> Tensor | None:
+        """Which tokens of a state at `step` count; None for all."""
+        counted = self._beside if step.key in self.plan.beside else self._counted
+        if counted is None or self.plan.counted_tokens is not None:
+            return counted
+        # One that was made of all tokens, as a head pools them, is no padding.
+        pooled = features.ndim == 3 and features.shape[1] == 1 < counted.shape[1]
+        return None if pooled else counted
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.kind != "inserted":
@@ -152,7 +171,9 @@ class Captured(Observer):
             if len(span.steps) > 1:
                 self._sum(span).before_gate(key, branch)
             else:
-                self._branches[key] = self._norm(branch, f"what {seen.gate.name!r} multiplies")
+                self._branches[key] = self._norm(
+                    branch, seen.step, f"what {seen.gate.name!r} multiplies"
+                )
         told = GateShown(seen.branch.shape, seen._replace(branch=None))
         self._gates.setdefault(key, []).append(told)
 
@@ -190,22 +211,24 @@ class Captured(Observer):
     def _single(self, seen: SeenStep) -> CapturedStep:
         step, inputs = seen.step, self._inputs
         activation, last_norm = self.plan.activations[step.key], self.plan.norms[step.key]
-        if self._counted is None:
+        counted = self._counted_at(step, seen.shortcut)
+        if counted is None:
             norms = step_norms(seen.shortcut, seen.branch, inputs, activation)
             state, update, change = norms
         else:
             what = f"the state of step {step.label} ({step.name})"
-            state = self._norm(seen.shortcut, what)
-            change = update = self._norm(seen.branch, what)
+            state = self._norm(seen.shortcut, step, what)
+            change = update = self._norm(seen.branch, step, what)
             if activation is not None:
                 after = activation(seen.shortcut + seen.branch)
-                change = self._norm(after - seen.shortcut, what)
+                change = self._norm(after - seen.shortcut, step, what)
         normed = change
         if last_norm is not None:
             after = last_norm(seen.shortcut + seen.branch)
-            normed = self._norm(after - seen.shortcut, f"the state after step {step.label}")
+            what = f"the state after step {step.label}"
+            normed = self._norm(after - seen.shortcut, step, what)
         gates = self._gates.pop(step.key, [])
-        gate = gate_product(gates, inputs, self._counted) if gates else None
+        gate = gate_product(gates, inputs, counted) if gates else None
         branch = self._branches.pop(step.key, update)
         streams = self._streams(seen) if step.form.streams > 1 else None
         own = self._own.pop(step.key, {})
@@ -217,8 +240,9 @@ class Captured(Observer):
         step = seen.step
         norms = []
         for features in (seen.shortcut, seen.branch):
-            if self._counted is not None:
-                features = of_tokens(features, self._counted, f"the state of step {step.label}")
+            counted = self._counted_at(step, features)
+            if counted is not None:
+                features = of_tokens(features, counted, f"the state of step {step.label}")
             by_stream = step.form.by_stream(features, step.channel_axis)
             norms.append(norm(by_stream.flatten(0, 1), len(by_stream) * step.form.streams))
         return StreamNorms(*(each.unflatten(0, (-1, step.form.streams)) for each in norms))
@@ -230,7 +254,7 @@ class Captured(Observer):
         if seen.step.key != span.last.key:
             return
         what = f"the state of block {span.first.label} ({span.first.name})"
-        norms = [self._norm(features, what) for features in sums.features()]
+        norms = [self._norm(features, span.first, what) for features in sums.features()]
         state, branch, update, change, normed = norms
         self._found[span.first.key] = CapturedStep(
             span.first, state, branch, update, change, normed, None, None, block.mutated, {}
@@ -240,9 +264,10 @@ class Captured(Observer):
     def _sum(self, span: Span) -> BlockSums:
         return self._sums.setdefault(span.first.key, BlockSums(span))
 
-    def _norm(self, features: Tensor, what: str) -> Tensor:
-        if self._counted is not None:
-            features = of_tokens(features, self._counted, what)
+    def _norm(self, features: Tensor, step: Step, what: str) -> Tensor:
+        counted = self._counted_at(step, features)
+        if counted is not None:
+            features = of_tokens(features, counted, what)
         return norm(features, self._inputs)
 
 
@@ -279,7 +304,7 @@ def capture(
     Every forward of the network replaces what the one before showed. `example` is an input to find
     the steps with; one is made up when None. `granularity="block"` takes the steps of a block
     together (attention and MLP of a transformer's), `tokens="class"` or `"patch"` counts these
-    tokens alone. Tokens that are padding by the call's `attention_mask` are never counted. What
+    tokens alone. Tokens that the call says are padding (`attention_mask`) are never counted. What
     the network itself multiplies by is seen where its modules multiply as often as on the example;
     `own_gates=False` leaves it out. A compiled network runs uncompiled inside the block.
     """

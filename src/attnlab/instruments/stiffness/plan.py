@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,7 +20,7 @@ from attnlab.residuals import Step, StepKey, Watchable, watchable
 from attnlab.residuals.choose import trunk
 from attnlab.residuals.example import Example, as_call
 from attnlab.residuals.inputs import number_of_inputs
-from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
+from attnlab.residuals.padding import MaskArgument, mask_arguments, padding_of_call, steps_beside
 from attnlab.residuals.where import lies_in
 
 
@@ -71,8 +70,10 @@ class Plan:
     tokens: Tokens
     counted_tokens: Tensor | None
     """Which tokens of a state are counted, (tokens,); None for all."""
-    signature: inspect.Signature | None
-    """The signature of the network's forward, to find an `attention_mask` in a call."""
+    masks: tuple[MaskArgument | None, ...]
+    """What tells of padding in a call; the second tells of the states `beside` ..."""
+    beside: frozenset[StepKey]
+    """... the sequence that the first tells of: of the images in a network of images and texts."""
     inputs: int
     """How many inputs the example has."""
 
@@ -113,11 +114,12 @@ def plan_steps(
 ) -> Plan:
     """Find the steps of `model` by one run on `example` (or on one made up)."""
     check_module(model)
-    signature = signature_of(model)
+    masks = mask_arguments(model) or (None,)
     check_tokens(tokens)
     check_granularity(granularity)
     if example is not None:
-        valid_tokens(named_arguments(signature, *as_call(model, example)))  # a wrong mask is said
+        for mask in masks:
+            padding_of_call(mask, *as_call(model, example))  # a wrong mask is said
     found = watchable(model, example)
     inside = trunk(model)  # the sums of a detector's pyramid are not steps of a trajectory
     found = replace(found, steps=tuple(s for s in found.steps if lies_in(s.owner, inside)))
@@ -139,7 +141,8 @@ def plan_steps(
         granularity,
         tokens,
         chosen_tokens(model, found, example, tokens),
-        signature,
+        masks,
+        frozenset(steps_beside(model, graph, example, found.steps)),
         number_of_inputs(*as_call(model, example)),
     )
 

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from inspect import Signature
 from itertools import chain
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from attnlab.residuals import GateSource, Observer, SeenGate, watchable
 from attnlab.residuals.example import call, evaluating
 from attnlab.residuals.gates import has_gates
 from attnlab.residuals.inputs import Batches, head, inputs_of, number_of_inputs
-from attnlab.residuals.padding import named_arguments, signature_of, valid_tokens
+from attnlab.residuals.padding import MaskArgument, mask_argument, padding_of_call
 from attnlab.residuals.watching import Watchable, watching
 from attnlab.subject import Source, Subject, subject_of
 
@@ -61,11 +60,11 @@ class GateStreams(Observer):
     sees_products = True
 
     def __init__(
-        self, gates: Sequence[GateSource], sample: int, signature: Signature | None = None
+        self, gates: Sequence[GateSource], sample: int, mask: MaskArgument | None = None
     ) -> None:
         self.gates = gates
-        self.signature = signature
-        """Of the network's forward, to find an `attention_mask` in a call."""
+        self.mask = mask
+        """What tells of padding in a call."""
         self._valid: Tensor | None = None
         axes = {gate.name: 1 if gate.multipliers else gate.channel_axis for gate in gates}
         self.streams = {name: GateStream(axis) for name, axis in axes.items()}
@@ -79,7 +78,7 @@ class GateStreams(Observer):
         self._batch = number_of_inputs(arguments, keywords)
         self._chosen = self.reservoir.choose(self._batch)
         self.different.see(arguments, keywords)
-        self._valid = valid_tokens(named_arguments(self.signature, arguments, keywords))
+        self._valid = padding_of_call(self.mask, arguments, keywords)
 
     def gate_seen(self, seen: SeenGate) -> None:
         if seen.gate.name in self.streams:
@@ -201,7 +200,7 @@ def _watched(
     if found is None:
         found = watchable(model, head(first, 1))  # an error if its values are not finite
     gates, notes = usable_gates(model, found.gates)
-    seen = GateStreams(gates, sample, signature_of(model))
+    seen = GateStreams(gates, sample, mask_argument(model))
     with evaluating(model), watching(model, seen, found=found), seen.spatial_factors():
         for batch in chain([first], inputs):
             call(model, batch)

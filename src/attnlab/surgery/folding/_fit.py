@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from inspect import Signature
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from attnlab.residuals import SeenGate, Watchable
 from attnlab.residuals.example import call, evaluating
-from attnlab.residuals.padding import signature_of
+from attnlab.residuals.padding import MaskArgument, mask_argument
 from attnlab.residuals.watching import watching
 from attnlab.surgery.folding._halves import Part
 from attnlab.surgery.folding._places import Place
@@ -58,9 +57,9 @@ class _Fitting(Taps):
     """Counts gates and the energy of their branches."""
 
     def __init__(
-        self, taps: Mapping[str, Tap], axes: Mapping[str, int], signature: Signature | None
+        self, taps: Mapping[str, Tap], axes: Mapping[str, int], mask: MaskArgument | None
     ) -> None:
-        super().__init__(taps, signature)
+        super().__init__(taps, mask)
         self.axes = axes
         self.energies = {name: _Energy() for name in taps}
 
@@ -89,7 +88,7 @@ def fit(
     and the constants of those that have the same value at all pixels."""
     taps = taps_of(found, places)
     axes = {held.name: place.site.channel_axis for place in places for held in place.gates}
-    observer = _Fitting(taps, axes, signature_of(model))
+    observer = _Fitting(taps, axes, mask_argument(model))
     own = [gate.name for gate in found.gates if gate.kind == "own" and gate.name in taps]
 
     def before(name: str) -> Any:

@@ -14,7 +14,7 @@ from attnlab.gates import CarryGate, HyperConnections, StageGate
 from attnlab.residuals import Watchable
 from attnlab.residuals.example import Example
 from attnlab.residuals.inputs import check_finite, inputs_of
-from attnlab.residuals.padding import signature_of
+from attnlab.residuals.padding import mask_argument
 from attnlab.residuals.watching import watching
 from attnlab.surgery.answer import Answer, answer, calls_to_compare, leaves
 from attnlab.surgery.change import total_change
@@ -41,7 +41,7 @@ def with_means(
     found = tapped(found, taps)
     changes: dict[str, float] = {}
     calls = calls_to_compare(found.run)
-    with watching(model, Taps(taps, signature_of(model)), found=found):
+    with watching(model, Taps(taps, mask_argument(model)), found=found):
         first = next(batches)
         unchanged = _numbers(answer(model, first, calls))
         for batch in batches:

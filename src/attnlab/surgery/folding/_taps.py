@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import Signature
 
 from torch import Tensor
 
 from attnlab._errors import InputError
 from attnlab.gates import TokenwiseGate
 from attnlab.residuals import GateSource, Observer, SeenGate, Watchable
-from attnlab.residuals.padding import named_arguments, valid_tokens
+from attnlab.residuals.padding import MaskArgument, padding_of_call
 from attnlab.surgery.folding._places import Place
 
 
@@ -113,16 +112,16 @@ class Holds(Observer):
 
 
 class Taps(Holds):
-    """What `Holds` does, and counts the taps that are not held; padding, of which the signature of
-    the network's forward tells, does not count."""
+    """What `Holds` does, and counts the taps that are not held; padding, of which an argument of
+    the network tells, does not count."""
 
-    def __init__(self, taps: Mapping[str, Tap], signature: Signature | None = None) -> None:
+    def __init__(self, taps: Mapping[str, Tap], mask: MaskArgument | None = None) -> None:
         super().__init__(taps)
-        self.signature = signature
+        self.mask = mask
         self._valid: Tensor | None = None
 
     def call_begun(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
-        self._valid = valid_tokens(named_arguments(self.signature, arguments, keywords))
+        self._valid = padding_of_call(self.mask, arguments, keywords)
 
     def gate_seen(self, seen: SeenGate) -> Tensor | None:
         held = super().gate_seen(seen)

@@ -32,6 +32,7 @@ from attnlab.residuals.attachment import (
     StreamsAttachment,
 )
 from attnlab.residuals.site import Site
+from attnlab.residuals.steps import StepKey
 from attnlab.surgery.insertion._resolve import Resolved
 from attnlab.surgery.insertion.host import attachments, hang
 
@@ -40,13 +41,14 @@ class Tokens(NamedTuple):
     """The sites at which a gate looks over all tokens of a sequence."""
 
     over: Collection[Site] = ()
-    beside: Collection[Site] = ()
-    """Those where they are not the tokens that the network's mask tells of."""
+    beside: Collection[StepKey] = ()
+    """The steps where they are not the tokens that the network's mask tells of."""
 
     def tell(self, attachment: Attachment) -> None:
         """Let the gate know it."""
         attachment.over_tokens = attachment.site in self.over
-        attachment.beside = attachment.site in self.beside
+        step = attachment.site.step
+        attachment.beside = step is not None and step.key in self.beside
 
 
 def attach_gate(

@@ -26,7 +26,7 @@ from attnlab.residuals.padding import (
     knowing_padding,
     knowing_padding_of_method,
     knowing_padding_of_part,
-    mask_argument_of,
+    mask_arguments_of,
 )
 from attnlab.surgery.insertion._additions import run_additions
 from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
@@ -398,7 +398,7 @@ def _mask_of(method: Callable[..., object]) -> MaskArgument | None:
     """The argument by which a method is told of padding."""
     signature = inspect.signature(method)
     own = list(signature.parameters.values())[1:]  # without the network itself
-    return mask_argument_of(signature.replace(parameters=own))
+    return next(iter(mask_arguments_of(signature.replace(parameters=own))), None)
 
 
 def _any_tensor(given: Iterable[object]) -> bool:

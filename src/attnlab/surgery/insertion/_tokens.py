@@ -6,19 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
-from attnlab.residuals.example import Example, Run, as_call
+from attnlab.residuals.example import Example, Run
 from attnlab.residuals.padding import (
-    NAME,
-    SEQUENCES,
     is_inside,
     mask_argument,
-    named_arguments,
     padding_masks_inside,
     refuse_hidden_mask,
-    signature_of,
 )
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._causal import is_token_site, looks_over_tokens, refuse_leaks
@@ -50,33 +45,6 @@ def sites_over_tokens(
     if not on_meta(network):
         refuse_mixing(network, run, example, item.label, tokens)
     return tokens
-
-
-def sites_beside(
-    network: nn.Module, run: Run, example: Example | None, sites: Sequence[Site]
-) -> list[Site]:
-    """Those of `sites` whose states are not made of the sequence that the network's mask tells of:
-    the images in a network of images and texts."""
-    argument = mask_argument(network)
-    if argument is None or argument.name != NAME:
-        return []
-    arguments, keywords = as_call(network, example)
-    given = [each for each in tree_leaves((arguments, keywords)) if isinstance(each, Tensor)]
-    inputs = [node.index for node in run.graph.nodes if node.operation == "input"]
-    if len(inputs) != len(given):  # one tensor was given twice
-        return []
-    named = named_arguments(signature_of(network), arguments, keywords)
-    told = [
-        node
-        for node, tensor in zip(inputs, given, strict=True)
-        if any(tensor is named.get(name) for name in SEQUENCES)
-    ]
-    steps = [(site, site.step) for site in sites if told and site.step is not None]
-    return [
-        site
-        for site, step in steps
-        if not any(run.graph.computed_from(step.state_node, node) for node in told)
-    ]
 
 
 def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:

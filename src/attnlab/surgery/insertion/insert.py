@@ -21,6 +21,7 @@ from attnlab._imported import is_path
 from attnlab.residuals.choose import find_sites, frozen_notes, place_for_heads, place_notes
 from attnlab.residuals.copying import deep_copy, without_collecting
 from attnlab.residuals.example import Example, check_finite_weights
+from attnlab.residuals.padding import steps_beside
 from attnlab.residuals.site import Place, Site
 from attnlab.residuals.steps import find_steps
 from attnlab.residuals.where import Where, parse_where
@@ -32,7 +33,7 @@ from attnlab.surgery.insertion._norms import replace_norms
 from attnlab.surgery.insertion._pretrained import Insertion, name_of_gate, stored_example
 from attnlab.surgery.insertion._resolve import Resolved, resolve
 from attnlab.surgery.insertion._streams import join_streams
-from attnlab.surgery.insertion._tokens import on_meta, sites_beside, sites_over_tokens, token_notes
+from attnlab.surgery.insertion._tokens import on_meta, sites_over_tokens, token_notes
 from attnlab.surgery.insertion.host import (
     attachments,
     guard_norms,
@@ -333,7 +334,8 @@ def _attach_at(
         notes.append(_shared_note(item, sites))
     over_tokens = sites_over_tokens(network, run, original.example, item, sites)
     notes += token_notes(network, item, over_tokens)
-    beside = sites_beside(network, run, original.example, over_tokens)
+    steps = [site.step for site in over_tokens if site.step is not None]
+    beside = steps_beside(network, run.graph, original.example, steps)
     there = {id(each) for _, each in attachments(network)}
     tokens = Tokens(over_tokens, beside)
     attach_gate(network, item, sites, how.start, tokens, shared=how.shared)
