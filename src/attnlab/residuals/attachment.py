@@ -226,7 +226,14 @@ class BranchAttachment(OwnedAttachment):
             gate: Tensor = owner._modules["gate"](branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and has_padding(self.beside):
-            return of_valid_tokens(self.gate_module, self.name, self._computed, branch, shortcut)
+            return of_valid_tokens(
+                self.gate_module,
+                self.name,
+                self._computed,
+                branch,
+                shortcut,
+                channel_axis=self.site.channel_axis,
+            )
         return self._computed(branch, shortcut)
 
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -255,7 +262,14 @@ class StepAttachment(OwnedAttachment):
             gate: Tensor = owner._modules["gate"](shortcut, branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and has_padding(self.beside):
-            return of_valid_tokens(self.gate_module, self.name, self._computed, branch, shortcut)
+            return of_valid_tokens(
+                self.gate_module,
+                self.name,
+                self._computed,
+                branch,
+                shortcut,
+                channel_axis=self.site.channel_axis,
+            )
         return self._computed(branch, shortcut)
 
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:

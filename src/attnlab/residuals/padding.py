@@ -276,7 +276,7 @@ def refuse_hidden_mask(
         block = site.name or type(network).__name__
         for name, mask, shape in () if _is_told(site, masks) else masks:
             # Others are of another sequence (the pixels that a decoder's queries look at).
-            if shape == site.shape[:2] and (not site.name or is_inside(name, site.name)):
+            if shape == _tokens_at(site) and (not site.name or is_inside(name, site.name)):
                 raise SiteError(
                     f"{label!r} looks over all tokens and must not see padding, but the {mask} is "
                     f"only known inside {name!r}, not to {block!r}. Use a gate that is the same "
@@ -292,7 +292,13 @@ def sites_told(network: nn.Module, example: Example | None, sites: Sequence[Site
 
 
 def _is_told(site: Site, masks: _Masks) -> bool:
-    return any(shape == site.shape[:2] and is_inside(site.module, part) for part, _, shape in masks)
+    tokens = _tokens_at(site)
+    return any(shape == tokens and is_inside(site.module, part) for part, _, shape in masks)
+
+
+def _tokens_at(site: Site) -> tuple[int, ...]:
+    """(inputs, tokens) of the state."""
+    return site.shape[:1] + site.shape[2:] if site.channel_axis == 1 else site.shape[:2]
 
 
 def padding_masks_inside(network: nn.Module) -> list[str]:
@@ -430,12 +436,25 @@ def has_padding(beside: bool) -> bool:
 
 
 def of_valid_tokens(
-    gate: nn.Module, name: str, compute: Compute, branch: Tensor, shortcut: Tensor | None
+    gate: nn.Module,
+    name: str,
+    compute: Compute,
+    branch: Tensor,
+    shortcut: Tensor | None,
+    *,
+    channel_axis: int,
 ) -> Tensor:
     """`compute` of each input without its padding; inputs that are padded alike go together.
 
     Where the gate varies from token to token, padded ones get its mean.
     """
+    if channel_axis == 1:  # the tokens are last, as where convolutions are over them (SqueezeBERT)
+
+        def turned(branch: Tensor, shortcut: Tensor | None) -> Tensor:
+            return compute(branch.mT, None if shortcut is None else shortcut.mT).mT
+
+        other = None if shortcut is None else shortcut.mT
+        return of_valid_tokens(gate, name, turned, branch.mT, other, channel_axis=2).mT
     told = _call.told
     assert told is not None
     valid = told.valid

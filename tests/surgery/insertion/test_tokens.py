@@ -536,6 +536,22 @@ def test_a_compiled_network_leaves_padding_out(part):
             torch.testing.assert_close(answer, plain(inputs_embeds=TOKENS, attention_mask=mask)[0])
 
 
+@pytest.mark.parametrize("gate", ["se", "eca", "cbam", "step"])
+def test_tokens_on_the_last_axis(gate):
+    """SqueezeBERT's convolutions go over tokens."""
+    torch.manual_seed(0)
+    config = transformers.SqueezeBertConfig(
+        vocab_size=50, embedding_size=WIDTH, intermediate_size=48, **SIZES
+    )
+    network = transformers.SqueezeBertModel(config).double().eval()
+    awake(network := attnlab.insert(network, gate, example=EXAMPLE)[0])
+    together = texts(network, input_ids=IDS * MASK, attention_mask=MASK)
+    for number, length in enumerate(LENGTHS):
+        alone = texts(network, input_ids=IDS[number : number + 1, :length])
+        torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
+    assert (texts(network, input_ids=IDS * MASK) - together)[1, :4].abs().max() > 1e-6
+
+
 class Told(nn.Module):
     """Layers that look at each token alone; a method is told of padding, and the forward is not."""
 

@@ -37,14 +37,18 @@ def sites_over_tokens(
         looks_around = partial(looks_over_tokens, item, maps[0])
         refuse_map_leaks(network, run, example, item.label, steps, looks_around)
     tokens = [site for site in sites if is_token_site(site)]
-    if not tokens or not looks_over_tokens(item, tokens[0]):
-        return []
-    if not on_meta(network):
+    if tokens and not looks_over_tokens(item, tokens[0]):
+        tokens = []
+    rows = [site for site in maps if len(site.shape) == 3 and site.channel_axis == 1]
+    if rows and not looks_over_tokens(item, rows[0]):
+        rows = []
+    if tokens and not on_meta(network):
         refuse_leaks(network, run, example, item.label, tokens)
-    refuse_hidden_mask(network, example, item.label, tokens)
-    if not on_meta(network):
+    if tokens or rows:
+        refuse_hidden_mask(network, example, item.label, [*tokens, *rows])
+    if tokens and not on_meta(network):
         refuse_mixing(network, run, example, item.label, tokens)
-    return tokens
+    return [*tokens, *rows]
 
 
 def token_notes(network: nn.Module, item: Resolved, over_tokens: Sequence[Site]) -> list[str]:
