@@ -499,7 +499,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     "residuals/padding.py": (
         "tests/surgery/insertion/test_tokens.py",
         "tests/surgery/insertion/test_packed.py",
+        "tests/instruments/stiffness/test_transformers.py",
     ),
+    "residuals/padded_calls.py": (
+        "tests/surgery/insertion/test_tokens.py",
+        "tests/surgery/insertion/test_packed.py",
+        "tests/surgery/insertion/test_detection_transformers.py",
+    ),
+    "surgery/insertion/_masks.py": ("tests/surgery/insertion/test_tokens.py",),
     "residuals/recorder.py": (
         "tests/residuals/test_steps.py",
         "tests/residuals/test_axes.py",

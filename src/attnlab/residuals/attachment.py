@@ -23,7 +23,7 @@ from attnlab.gates import (
 from attnlab.gates.hyper import plain_sizes
 from attnlab.residuals.copying import double_on_cpu
 from attnlab.residuals.fx import record_whole, was_handed
-from attnlab.residuals.padding import has_padding, of_valid_tokens
+from attnlab.residuals.padded_calls import has_padding, of_valid_tokens
 from attnlab.residuals.recorder import RecordedWhole
 from attnlab.residuals.site import Site
 

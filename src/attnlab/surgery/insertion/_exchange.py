@@ -21,13 +21,12 @@ from attnlab._errors import SiteError
 from attnlab.residuals.attachment import Attachment
 from attnlab.residuals.classes import OWN_CLASSES, own_class
 from attnlab.residuals.fx import additions_error, proxy_in, record_whole
-from attnlab.residuals.padding import (
-    MaskArgument,
+from attnlab.residuals.padded_calls import (
     knowing_padding,
     knowing_padding_of_method,
     knowing_padding_of_part,
-    mask_arguments_of,
 )
+from attnlab.residuals.padding import MaskArgument, mask_arguments_of
 from attnlab.surgery.insertion._additions import run_additions
 from attnlab.surgery.insertion._containers import GatedContainer, GatedDict
 from attnlab.surgery.insertion._hosted import ATTRIBUTE, Hosted, hosted_by, set_hosted

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from attnlab._errors import SiteError
 from attnlab.residuals.example import Example, Run, as_call, evaluating
-from attnlab.residuals.padding import sites_told, without_padding
+from attnlab.residuals.padding import without_padding
 from attnlab.residuals.site import Site
 from attnlab.residuals.steps import StepKey, find_steps
 from attnlab.residuals.watching import SeenStep, Watchable, watchable_in, watching
@@ -32,6 +32,7 @@ from attnlab.surgery.insertion._causal import (
     MUCH,
     TokenStates,
 )
+from attnlab.surgery.insertion._masks import sites_told
 
 _INSTEAD = "Use a gate that is the same for every input: 'asr:se'."
 

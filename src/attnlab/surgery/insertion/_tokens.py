@@ -9,15 +9,15 @@ from functools import partial
 from torch import nn
 
 from attnlab.residuals.example import Example, Run
-from attnlab.residuals.padding import (
-    is_inside,
-    mask_argument,
-    padding_masks_inside,
-    refuse_hidden_mask,
-)
+from attnlab.residuals.padding import mask_argument
 from attnlab.residuals.site import Site
 from attnlab.surgery.insertion._causal import is_token_site, looks_over_tokens, refuse_leaks
 from attnlab.surgery.insertion._causal_maps import refuse_map_leaks
+from attnlab.surgery.insertion._masks import (
+    is_inside,
+    padding_masks_inside,
+    refuse_hidden_mask,
+)
 from attnlab.surgery.insertion._packed import refuse_mixing
 from attnlab.surgery.insertion._resolve import Resolved
 
