@@ -11,6 +11,7 @@ from tests.residuals import streams
 from torch import Tensor, nn
 
 import attnlab
+from attnlab._errors import InputError, StepsNotFoundError
 from attnlab.instruments.forms import CarryGains, StepsResult
 from attnlab.residuals.watching import watching
 from attnlab.surgery.insertion import attachments
@@ -165,3 +166,10 @@ def test_inserted_gates_and_the_file() -> None:
     again = StepsResult.from_json(found.to_json())
     assert again.to_json() == found.to_json()
     assert "9 multipliers" in found.verdict
+
+
+def test_messages() -> None:
+    with pytest.raises(StepsNotFoundError, match=r"^Linear has no residual step\. Looked for "):
+        attnlab.describe_steps(nn.Linear(4, 4), [torch.randn(2, 4)])
+    with pytest.raises(InputError, match=r"^Expected a loader with at least one batch but got an "):
+        attnlab.describe_steps(Decay(), [])

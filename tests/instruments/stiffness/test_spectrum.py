@@ -78,9 +78,10 @@ def test_the_state_is_not_written_to():
     assert torch.equal(state, before)
 
 
-def test_training_batchnorm_is_refused():
+@pytest.mark.parametrize(("inputs", "channels"), [(4, 3), (2, 3), (2, 1)])
+def test_training_batchnorm_is_refused(inputs, channels):
     with pytest.raises(_errors.InputError) as error:
-        krylov_stiffness_index(branch(3).train(), torch.randn(4, 3, 6, 6))
+        krylov_stiffness_index(branch(channels).train(), torch.randn(inputs, channels, 6, 6))
     assert str(error.value) == (
         "The map of one input depends on the other inputs of the batch, as in BatchNorm in "
         "training mode, so there is no Jacobian per input. Call model.eval() first."

@@ -286,6 +286,24 @@ def test_each_study_that_the_one_to_start_from_names_is_there(tmp_path: Path) ->
     }
 
 
+def test_a_row_with_its_own_place_is_called_by_its_label_alone() -> None:
+    """A row for every place has the place in its name, one that says where it is has not."""
+    own = {"gate": "eca", "label": "se @ stages:3", "where": "stages:1"}
+    with pytest.raises(OptionError) as error:
+        study(attention=["none", "se", own], where=["all", "stages:3"])
+    assert str(error.value) == (
+        "Two rows of the study are called 'se @ stages:3'; give each its own label."
+    )
+    other = {**own, "where": None}
+    rows = planned_runs(study(attention=["se", other], where=["all", "stages:2"], seeds=1))
+    assert [run.cell.row for run in rows] == [
+        "se",
+        "se @ stages:2",
+        "se @ stages:3",
+        "se @ stages:3 @ stages:2",
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [

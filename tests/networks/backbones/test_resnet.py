@@ -11,7 +11,13 @@ from torch.nn import functional as F
 
 from attnlab._errors import OptionError, UnknownNameError
 from attnlab.networks.backbones import build_backbone
-from attnlab.networks.backbones.resnet import basic_resnet, bottleneck_resnet, zero_pad_shortcut
+from attnlab.networks.backbones.resnet import (
+    BasicBlock,
+    ResNet,
+    basic_resnet,
+    bottleneck_resnet,
+    zero_pad_shortcut,
+)
 
 State = dict[str, Tensor]
 
@@ -150,6 +156,12 @@ def test_initial_weights(name: str) -> None:
         elif isinstance(module, nn.BatchNorm2d):
             assert (module.weight == 1).all()
             assert (module.bias == 0).all()
+
+
+def test_ten_classes_of_colour_images_unless_told() -> None:
+    for network in (ResNet(BasicBlock, 1), basic_resnet(8), bottleneck_resnet(11)):
+        assert network.conv1.weight.shape == (16, 3, 3, 3)
+        assert network.fc.weight.shape[0] == 10
 
 
 def test_messages() -> None:

@@ -58,6 +58,15 @@ def test_the_wrong_place_is_refused_with_the_right_one(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("place", ["auto", "norm", "branch"])
+def test_nothing_is_said_of_a_place_that_is_right(place: str, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError) as raised:
+        attnlab.save(
+            gated(place), tmp_path / "w.safetensors", Description(NAME, gate="se", place=place)
+        )
+    assert "place" not in str(raised.value).partition(" is another network")[2]
+
+
 def test_one_gate_after_a_norm_is_enough_to_say_so(tmp_path: Path) -> None:
     network, _ = attnlab.insert(stir(Yolo()), "asr:se", ["model.1.cv2"])
     network, _ = attnlab.insert(network, "asr:se", "stages:1", place="norm")
