@@ -16,7 +16,7 @@ from tests.lab.training.small import run, small
 from torch import Tensor, nn
 
 import attnlab
-from attnlab._errors import AttnlabError, InputError
+from attnlab._errors import AttnlabError, InputError, OptionError, UnknownNameError
 from attnlab._seeds import derive
 from attnlab.cli import main
 from attnlab.data import load_data
@@ -169,6 +169,18 @@ def test_networks_that_cannot_be_measured() -> None:
     assert said("torchvision:vgg11", "digits", size=32).startswith(
         "VGG has no BatchNorm, LayerNorm or GroupNorm, so there is no place for noise"
     )
+
+
+def test_an_unknown_kind_or_number_of_draws(folder: Path) -> None:
+    with pytest.raises(UnknownNameError) as unknown:
+        noise_response(folder, kind="randon")  # type: ignore[arg-type]
+    assert str(unknown.value) == (
+        "Unknown kind of noise 'randon'. Did you mean 'random'? "
+        "Expected one of: random, constant, batch."
+    )
+    with pytest.raises(OptionError) as wrong:
+        noise_response(folder, draws=True)
+    assert str(wrong.value) == "Expected draws to be a whole number but got True."
 
 
 def test_all_kinds_of_sources_are_the_same_network(folder: Path) -> None:

@@ -335,6 +335,8 @@ def test_twice_is_the_same_as_at_once() -> None:
     second, _ = attnlab.shorten(first, ["1.1", "1.2"], example=SMALL)
     assert torch.equal(once(SMALL), second(SMALL))
     assert sum(p.numel() for p in once.parameters()) == sum(p.numel() for p in second.parameters())
+    assert isinstance(once.blocks[1], nn.Identity)
+    assert [str(m) for m in once.blocks] == [str(m) for m in second.blocks]
 
 
 def test_exports_and_compiles() -> None:

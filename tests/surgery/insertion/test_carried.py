@@ -11,6 +11,7 @@ from tests.surgery.insertion.exchanges import is_fresh
 from torch import nn
 
 import attnlab
+from attnlab.surgery.insertion import attachments, remove_attachments
 from attnlab.surgery.insertion._hosted import hosted_by
 
 
@@ -93,3 +94,15 @@ def test_copies_have_their_own():
     for each in (copied, torch.load(file, weights_only=False)):
         assert hosted_by(each[0]).only is each[0].norm._forward_hooks[-1]
         assert torch.equal(each(IMAGES), network(IMAGES))
+
+
+def test_a_block_from_which_one_of_two_gates_went_was_not_rebuilt():
+    network = gated("se", "eca")
+    names = [name for name, _ in attachments(network)]
+    remove_attachments(network, keep=[name for name in names if not name.endswith("_b")])
+    assert len(list(attachments(network))) == len(names) / 2
+    network[0].norm = copy.deepcopy(network[0].norm)  # so that the block is looked at
+    network(IMAGES)
+    hosted = hosted_by(network[0])
+    assert not hosted.rebuilt
+    assert hosted.only is hosted.outputs["norm"]
