@@ -260,6 +260,18 @@ def test_the_law_of_tools_says_what_is_wrong() -> None:
     survives([Tool("tool", fail)])(InstanceEnhancementBatchNorm)  # put in by its name only
 
 
+def test_the_law_of_tools_asks_for_gates_that_act() -> None:
+    """Three times what the tool may be off, or nobody could tell that they are lost."""
+
+    class Weak(Scalar):
+        def forward(self, branch: Tensor) -> Tensor:
+            return 1 + 1e-6 * super().forward(branch)
+
+    with pytest.raises(AssertionError, match=r"^the gates change the output by \d.\de-0[678] of it"):
+        check_tool(after(lambda y: y), Weak)
+    assert check_tool(after(lambda y: y, 1e-9), Weak) == "equal"
+
+
 def test_the_law_of_tools_takes_a_network_with_its_images() -> None:
     """Which it leaves as it was; a tool gets the images, and the gates' options go to insert."""
     network = attnlab.create("resnet20").train()

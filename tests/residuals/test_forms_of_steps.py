@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab._errors import StepsNotFoundError
+from attnlab.residuals import SeenGate
 from attnlab.residuals.watching import Observer, SeenStep, watching
 from attnlab.surgery.insertion import attachments
 
@@ -157,6 +158,39 @@ def test_a_constant_gate_folds_through_the_sign():
     folded, _ = attnlab.fold(gated, example=IMAGES)
     assert not list(attachments(folded))
     torch.testing.assert_close(folded(IMAGES), gated(IMAGES), rtol=0, atol=1e-12)
+
+
+class FactorThenGate(nn.Module):
+    """Two steps in one forward: one with a factor, which no product is called for, and a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.gate = (nn.Conv2d(8, 8, 1) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.add(x, torch.tanh(self.first(x)), alpha=0.5)
+        return x + torch.tanh(self.second(x)) * torch.sigmoid(self.gate(x))
+
+
+def test_a_factor_is_not_counted_among_the_products_that_are_called():
+    class Gates(Observer):
+        sees_products = True
+
+        def __init__(self) -> None:
+            self.values: list[Tensor] = []
+
+        def gate_seen(self, seen: SeenGate) -> None:
+            self.values.append(seen.value.detach().clone())
+
+    torch.manual_seed(0)
+    block = FactorThenGate().double()
+    model = nn.Sequential(nn.Conv2d(8, 8, 1).double(), block).eval()
+    with torch.no_grad(), watching(model, gates := Gates(), IMAGES):
+        model(IMAGES)
+        state = model[0](IMAGES)
+        state = state + 0.5 * torch.tanh(block.first(state))
+        (value,) = gates.values
+        torch.testing.assert_close(value, torch.sigmoid(block.gate(state)))
 
 
 class Difference(nn.Module):

@@ -168,7 +168,7 @@ class Lease:
         """Have the finished run count."""
         self._end_thread()
         if self._held or not self._was_finished:
-            self._mirror.publish(self._directory, in_place=self._was_finished and self._held)
+            self._mirror.publish(self._directory, in_place=self._was_finished)
         self._published = True
 
     def begin(self) -> None:
