@@ -47,6 +47,8 @@ LAYERS = {
     "odconv": lambda: EvolutionConv2d(8, 6, 3, ODConvFunction(8, 6, 3, groups=2), stride=2),
     "convolution": lambda: nn.Conv2d(8, 6, (3, 2), (1, 2), (1, 2), (2, 1), groups=2),
     "depthwise": lambda: nn.Conv2d(8, 8, 3, padding="same", groups=8),
+    "convolution spread": lambda: nn.Conv2d(8, 6, (2, 3), dilation=(2, 3), padding="same"),
+    "convolution inside": lambda: nn.Conv2d(8, 6, (2, 3), padding="valid"),
 }
 
 
@@ -407,6 +409,16 @@ def test_describe(name):
             OptionError,
             "An Evolution reads zeros outside the image, so padding_mode must be 'zeros' but is "
             "'reflect'. Pad the input yourself.",
+        ),
+        *(
+            (
+                lambda size=size, dilation=dilation: as_evolution(
+                    nn.Conv2d(3, 3, size, dilation=dilation, padding="same")
+                ),
+                OptionError,
+                "padding='same' is one-sided for this kernel; give it as numbers.",
+            )
+            for size, dilation in (((2, 3), 1), ((3, 2), 1), ((3, 4), (2, 3)))
         ),
     ],
 )

@@ -228,6 +228,7 @@ def test_bad_files_are_named(tmp_path, how, message):
     [
         ({"size": None}, "training images have different sizes, 30×20 the first. Set data.size"),
         ({"augmentation": {"crop": "resized"}}, "crop = 'resized' is for data 'folder' only"),
+        ({"augmentation": {"transform": "torch.nn.Identity"}}, "masks take none"),
         ({"options": {"pictures": "x"}}, "has no option 'pictures'"),
         ({"root": None}, "needs its folder"),
     ],

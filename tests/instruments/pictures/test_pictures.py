@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from attnlab._errors import InputError, OptionError
+from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.data import load_data
 from attnlab.instruments.measurement import MeasureConfig
 from attnlab.instruments.pictures import PicturesResult, draw_pictures
@@ -85,6 +85,25 @@ def test_pictures_of_a_subject_are_those_of_the_run(run: Path, tmp_path: Path) -
     measure_run(run, WANTED, ["pictures"])
     for name in found.files():
         assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_why_a_run_is_not_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first line of what the fold says, for the pictures and for the receipt."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise FoldError("No gate folds:\n  1.0: it varies.")
+
+    monkeypatch.setattr("attnlab.instruments.pictures.measure.fold", refuse)
+    monkeypatch.setattr("attnlab.lab.measures.run.fold", refuse)
+    found = measure_run(run, WANTED, ["pictures", "fold"])
+    assert found["fold"].found is None
+    pictures = found["pictures"].found
+    assert pictures is not None
+    assert pictures["folded_change"] is None
+    assert [each["folded"] for each in pictures["pictures"]] == [None, None]
+    for each in found.values():
+        assert each.notes == ("Not folded: No gate folds:",)
+    measure_run(run, WANTED, ["pictures", "fold"])
 
 
 def test_tasks_without_pictures(tmp_path: Path) -> None:

@@ -119,6 +119,12 @@ LABELLED = [(torch.eye(16).expand(2, 3, 16, 16), torch.tensor([0, 1]))]
             "'nsi-spread'.",
         ),
         (
+            {"budget": 3, "strategy": "effect", "loader": [(torch.zeros(2, 3, 16, 16),)]},
+            "Strategy 'effect' needs the class of every image, a whole number: expected batches "
+            "(images, classes) but got tuple. Without classes choose 'stiffest', 'tns' or "
+            "'nsi-spread'.",
+        ),
+        (
             {
                 "budget": 3,
                 "strategy": "effect",

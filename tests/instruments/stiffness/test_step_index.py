@@ -65,6 +65,14 @@ def test_the_state_map_has_an_artefact_and_is_refused():
     assert all(step.spectral.value.item() >= 1 - 1e-9 for step in state)
 
 
+def test_an_unknown_map_is_refused():
+    with pytest.raises(_errors.UnknownNameError) as error:
+        step_indices(network(), torch.randn(1, 1, 5, 5, dtype=torch.float64), of="branches")
+    assert str(error.value) == (
+        "Unknown map 'branches'. Did you mean 'branch'? Expected one of: branch, state."
+    )
+
+
 def test_training_batchnorm_is_refused_for_a_single_image_too():
     net = network().train()
     with pytest.raises(_errors.InputError) as error:

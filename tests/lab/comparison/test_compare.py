@@ -388,6 +388,21 @@ def test_a_direction_that_the_name_does_not_say_is_asked_for(tmp_path: Path, met
     assert not any("by the name" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("rows", "digits"),
+    [
+        ({"plain": (0.5, 0.4), "se": (0.3, 70.0)}, 2),
+        ({"plain": (0.5, 0.4), "se": (0.3, -70.0)}, 2),
+        ({"plain": (0.5, 2.0), "se": (0.3, 0.2)}, 4),
+    ],
+)
+def test_digits_are_those_of_the_largest_value(
+    tmp_path: Path, rows: dict[str, tuple[float, ...]], digits: int
+) -> None:
+    file = table(tmp_path / "all.csv", "model seed loss", rows)
+    assert attnlab.compare([file], "loss", by="model").judged.metric.digits == digits
+
+
 def test_shares_and_per_cent_are_refused(tmp_path: Path) -> None:
     rows = {"plain": (0.71, 0.72, 0.705), "se": (71.3, 72.5, 71.0)}
     for metric, better in (("top1", None), ("score", "higher")):

@@ -172,6 +172,17 @@ def test_a_file_that_is_missing_is_damage(runs: Path, name: str) -> None:
     assert f"{name} is damaged: it is not there" in status.detail
 
 
+def test_a_file_that_the_manifest_does_not_list_is_damage(runs: Path) -> None:
+    folder = run_of(runs, 3)
+    content = (folder / "config.json").read_bytes()
+    (folder / "config.json").unlink()
+    write_manifest(folder, StoredRun(folder).result.run_id)
+    (folder / "config.json").write_bytes(content)
+    status = study_status(STUDY, runs).runs[3]
+    assert status.state == "damaged"
+    assert f"config.json is damaged: {FILE} does not list it" in status.detail
+
+
 def test_a_run_without_its_manifest_is_not_finished(runs: Path) -> None:
     """As a kill between the last two files leaves it; the weights are in the last checkpoint."""
     folder = run_of(runs, 3)
