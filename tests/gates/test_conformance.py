@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 
 import pytest
+from torch import nn
 
-from attnlab.gates import GATES, build_gate
+from attnlab.gates import GATES, InstanceEnhancementBatchNorm, build_gate
 from attnlab.testing import Check, gate_checks
 from attnlab.testing._probe import Build
 
@@ -62,3 +63,19 @@ ALIKE = (
 )
 def test_gate_conforms(variant: str, check: Check) -> None:
     check(VARIANTS[variant])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_gate_that_learned_starts_anew(variant: str) -> None:
+    """`start_constant` once more, after other weights, is the same constant again."""
+
+    def started(channels: int) -> nn.Module:
+        gate = VARIANTS[variant](channels)
+        if isinstance(gate, InstanceEnhancementBatchNorm):
+            gate.start_identity()
+        else:
+            gate.start_constant()
+        return gate
+
+    (check,) = (each for each in gate_checks() if each.name == "starts_constant")
+    check(started)  # which gives it other weights before

@@ -148,10 +148,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "surgery/folding/_fit.py": ("tests/surgery/folding/test_budget.py",),
     "surgery/folding/_taps.py": (
         "tests/surgery/folding/test_constants.py",
+        "tests/surgery/folding/test_own_gates.py",
         "tests/surgery/folding/test_budget.py",
     ),
     "surgery/folding/_plan.py": (
         "tests/surgery/folding/test_layers.py",
+        "tests/surgery/folding/test_own_gates.py",
         "tests/surgery/folding/test_refusals.py",
         "tests/surgery/folding/test_undo.py",
     ),
@@ -528,6 +530,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_damage.py",
         "tests/lab/pages/test_standing.py",
         "tests/lab/pages/test_verdict.py",
+        "tests/lab/pages/test_command.py",
     ),
     "results/table.py": (
         "tests/lab/study/test_answer.py",
@@ -551,7 +554,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
     "surgery/folding/_own_gates.py": ("tests/surgery/folding/test_own_gates.py",),
-    "surgery/folding/_scales.py": ("tests/surgery/folding/test_scales.py",),
+    "surgery/folding/_scales.py": (
+        "tests/surgery/folding/test_scales.py",
+        "tests/surgery/folding/test_reparameterise.py",
+    ),
     "surgery/folding/_shifted.py": ("tests/surgery/folding/test_reparameterise.py",),
     "surgery/insertion/_causal_maps.py": ("tests/surgery/insertion/test_causal_maps.py",),
     "surgery/insertion/_exchange.py": (
