@@ -389,6 +389,44 @@ def test_the_folder_has_a_photograph_that_exif_turns_as_it_is_shown(
     assert (x * 60, y * 40, w * 60, h * 40) == pytest.approx((20, 10, 20, 10), abs=1e-4)
 
 
+def test_files_that_ultralytics_reads_are_linked_and_others_are_written(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnlab.bridges.yolo_study.folder import data_folder
+
+    assert cache.is_dir()
+    monkeypatch.setattr("attnlab.data.box_load.MEMORY_LIMIT", 0)  # or they are read at once
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    images, labels = tmp_path / "images" / "train", tmp_path / "labels" / "train"
+    images.mkdir(parents=True)
+    labels.mkdir(parents=True)
+    turned = Image.Exif()
+    turned[274] = 3
+    Image.fromarray(pixels).save(images / "a.jpg")
+    Image.fromarray(pixels[:, :, 0]).save(images / "b.png")  # grey
+    Image.fromarray(pixels).save(images / "c.PNG")
+    Image.fromarray(pixels).save(images / "d.png", exif=turned)
+    for name in "abcd":
+        (labels / f"{name}.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "data.yaml").write_text("train: images/train\nval: images/train\nnames: [car]\n")
+    data = load_data(
+        DataConfig(name="yolo", root=str(tmp_path), augmentation={"crop": "none", "flip": False})
+    )
+    assert isinstance(data, BoxData)
+    found = sorted((data_folder(data) / "images" / "train").iterdir())
+    assert [file.name for file in found] == [
+        "0000000.jpg",
+        "0000001.png",
+        "0000002.png",
+        "0000003.png",
+    ]
+    assert [file.is_symlink() for file in found] == [True, False, True, False]
+    assert [found[0].readlink(), found[2].readlink()] == [
+        (images / "a.jpg").resolve(),
+        (images / "c.PNG").resolve(),
+    ]
+
+
 def test_images_that_are_gone_are_not_left_out_silently() -> None:
     data = load_data(config(images=6).data)
     task = build_task(config(images=6).task, data.facts)

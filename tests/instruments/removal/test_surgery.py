@@ -280,6 +280,55 @@ def test_a_network_without_blocks() -> None:
     assert receipt.sites == ("1.0:2",)
 
 
+class TwoSteps(nn.Module):
+    """A block with a step that stays and one whose branch is made in some way of two layers."""
+
+    def __init__(self, form: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.kept, self.first, self.second = (nn.Conv2d(3, 3, 1) for _ in range(3))
+        self.bias, self.form = nn.Parameter(torch.ones(3, 1, 1)), form
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 0.5 * torch.tanh(self.kept(x))
+        return x + self.form(self.first(x), self.second(x), self.bias)
+
+
+FORMS: dict[str, tuple[Callable[..., Tensor], str]] = {
+    "sum": (lambda a, b, _: a + b, ""),
+    "difference": (lambda a, b, _: 2 * a - b, ""),
+    "channels of both": (lambda a, b, _: torch.cat([a[:, :1], b[:, 1:]], 1), ""),
+    "product": (lambda a, b, _: a * b, ""),
+    "quotient": (lambda a, b, _: -a / (9 + b), ""),
+    "a number more": (lambda a, b, _: a + b + 1, "makes"),
+    "a number less": (lambda a, b, _: a + b - 1, "makes"),
+    "a bias more": (lambda a, b, bias: a + b + bias, "makes"),
+    "less than a bias": (lambda a, b, bias: bias - (a + b), "makes"),
+    "in the denominator": (lambda a, b, _: 1 / (9 + a + b), "makes"),
+    "exponential": (lambda a, b, _: torch.exp(a + b), "makes"),
+    "a parameter": (lambda a, b, bias: (a + b) * bias, "uses"),
+}
+WHY = {
+    "makes": "its block does more than this step, and no module of it makes the branch",
+    "uses": "its branch uses '1.bias', of a module that stays",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_branch_goes_if_it_is_zero_where_its_layers_are(form: str) -> None:
+    make, reason = FORMS[form]
+    network = made(lambda: nn.Sequential(nn.Conv2d(3, 3, 1), TwoSteps(make)))
+    if reason:
+        with pytest.raises(ShortenError) as error:
+            attnlab.shorten(network, ["1.0:1"], example=SMALL)
+        assert str(error.value) == f"Step 1.0:1 (1) cannot be removed: {WHY[reason]}."
+        return
+    shorter, _ = attnlab.shorten(network, ["1.0:1"], example=SMALL)
+    with torch.no_grad():
+        x = network[0](SMALL)
+        x = x + 0.5 * torch.tanh(network[1].kept(x))
+        torch.testing.assert_close(shorter(SMALL), x)
+
+
 @pytest.mark.parametrize("label", ["1.0", "1.1:1"])
 def test_a_transformer_of_hugging_face(label: str) -> None:
     transformers = pytest.importorskip("transformers")

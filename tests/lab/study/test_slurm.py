@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.lab.study._small import small_study
 from attnlab._errors import OptionError
 from attnlab.lab.study import SlurmExecutor, planned_runs, run_study
 from attnlab.lab.study.executors.slurm import Submission
-from attnlab.lab.study.worker import Job
+from attnlab.lab.study.worker import Job, Outcome
 from attnlab.results import StoredRun
 
 REASON = "submitit is not installed: pip install 'attnlab[slurm]'"
@@ -41,6 +42,47 @@ def test_a_preempted_job_is_queued_again() -> None:
     again = submission.checkpoint()
     assert isinstance(again, submitit.helpers.DelayedSubmission)
     assert again.function is submission
+
+
+def test_what_is_asked_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores and GPUs for each device of a run, unless the user says other numbers."""
+    submitit = pytest.importorskip("submitit", reason=REASON)
+    asked: list[dict[str, Any]] = []
+
+    class Cluster:
+        def __init__(self, folder: Path, cluster: str) -> None:
+            asked.append({"folder": folder, "cluster": cluster})
+
+        def update_parameters(self, **given: Any) -> None:
+            asked.append(given)
+
+    monkeypatch.setattr(submitit, "AutoExecutor", Cluster)
+    monkeypatch.setattr(Cluster, "batch", lambda _: nullcontext(), raising=False)
+    monkeypatch.setattr(Cluster, "submit", lambda _, given: Done(given.job), raising=False)
+    monkeypatch.setattr(submitit.helpers, "as_completed", lambda given, **_: given)
+    executor = SlurmExecutor(tmp_path)
+    assert (executor.threads, executor.threads_asked) == (4, True)
+    assert executor.describe() == "submitit (slurm): 4 CPUs and 0 GPUs per run"
+    assert asked == [
+        {"folder": tmp_path, "cluster": "slurm"},
+        {"name": "attnlab", "cpus_per_task": 4, "gpus_per_node": 0, "timeout_min": 1440},
+    ]
+    job = Job("id", "label", "{}", "{}", str(tmp_path), 2, devices=3)
+    assert [each.job for each in SlurmExecutor(tmp_path, 2, 1).execute([job])] == [job]
+    assert asked[-1] == {"cpus_per_task": 6, "gpus_per_node": 3}
+    own = SlurmExecutor(tmp_path, 2, 1, {"gpus_per_node": 8, "timeout_min": 5})
+    list(own.execute([job]))
+    assert asked[-1] == {"cpus_per_task": 6, "gpus_per_node": 8, "timeout_min": 5}
+
+
+class Done:
+    """A job that ended at once."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def result(self) -> Outcome:
+        return Outcome(self.job, "done")
 
 
 def test_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,10 +67,10 @@ def ends_of(graph: Graph, branch: Node, owner: str) -> list[str] | None:
         return next((ends for ends in found if ends), None)
     if branch.operation == "div":
         found = found[:1] if branch.data_inputs[:1] == branch.inputs[:1] else [None]
-    elif branch.operation in ("add", "sub") and len(branch.data_inputs) != len(branch.inputs):
-        return None  # a bias is added
-    elif branch.operation == "add" and not all(isinstance(a, Ref) for a in branch.arguments):
-        return None
+    elif branch.operation in ("add", "sub"):
+        numbers = not all(isinstance(each, Ref) for each in branch.arguments)
+        if numbers or len(branch.data_inputs) != len(branch.inputs):
+            return None  # a number or a bias is added
     if not found or any(ends is None for ends in found):
         return None
     return list(dict.fromkeys(name for ends in found for name in ends or ()))
