@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +183,43 @@ def test_text_is_consistent() -> None:
         f"{found.after * 1e3:.2f} ms; 95 % interval of {found.rounds} interleaved rounds; batch 0, "
         f"threads {torch.get_num_threads()})"
     )
+
+
+def test_a_busy_machine_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the cores that this process may use, and the load of the last minute."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.25, 7.0, 9.0), raising=False)
+    clock = Clock(monkeypatch)
+    two = [clock.takes(lambda _: 1.0), clock.takes(lambda call: 4.0 if call % 2 else 1.0)]
+    found = attnlab.latency(*two, (), seconds=1)
+    assert found.load == 4.25
+    said = "the machine is too busy for a narrower interval"
+    assert found.busy == f"{said} (3 cores, load 4.2)"
+    assert replace(found, load=None).busy == f"{said} (3 cores)"
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for there, cores in ((6, 6), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda there=there: there)
+        assert replace(found, load=None).busy == f"{said} ({cores} cores)"
+
+
+def test_ten_seconds_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """23 rounds of 1/4 and 5/8 seconds in turn take 9.875, and one more is over ten."""
+    clock = Clock(monkeypatch)
+    for measure in (
+        lambda *two: attnlab.latency(*two, ()),
+        lambda *two: latencies(two, ())[1],
+    ):
+        two = [clock.takes(lambda _: 0.125), clock.takes(lambda call: 0.5 if call % 2 else 0.125)]
+        assert measure(*two).rounds == 24
+
+
+def test_narrow_is_as_close_as_asked() -> None:
+    """Of eleven ratios the interval is from the second to the tenth."""
+    ratios = [2.0] * 5 + [3.0] + [4.5] * 5
+    assert ratio_interval(ratios) == (2.0, 4.5)
+    assert is_narrow(ratios, 0.5)
+    assert not is_narrow([1.99] * 5 + ratios[5:], 0.5)
+    assert not is_narrow([*ratios[:6], *[4.51] * 5], 0.5)
 
 
 @pytest.mark.parametrize(

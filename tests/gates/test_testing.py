@@ -319,6 +319,12 @@ def test_a_gate_that_is_awake_is_as_if_trained() -> None:
         assert 0.5 * size <= parameter.min() < parameter.max() <= 1.5 * size
 
 
+def test_a_layer_of_one_input_is_awake_too() -> None:
+    weight, bias = build_awake(lambda channels: nn.Linear(1, channels), 58).parameters()
+    assert 0.5 <= weight.min() < 0.6 < 1.4 < weight.max() <= 1.5
+    assert 0.25 <= bias.min() < 0.3 < 0.7 < bias.max() <= 0.75
+
+
 def test_maps_of_a_probe_differ_between_inputs_and_in_sign() -> None:
     maps = features(58)
     assert (maps.shape, maps.dtype) == ((8, 58, 5, 7), torch.float64)

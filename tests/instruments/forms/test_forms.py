@@ -173,3 +173,10 @@ def test_messages() -> None:
         attnlab.describe_steps(nn.Linear(4, 4), [torch.randn(2, 4)])
     with pytest.raises(InputError, match=r"^Expected a loader with at least one batch but got an "):
         attnlab.describe_steps(Decay(), [])
+
+
+def test_sixty_four_of_its_own_images_are_looked_at() -> None:
+    found = attnlab.describe_steps(attnlab.open("resnet20", "digits"))
+    assert found.inputs == 64
+    assert attnlab.describe_steps(attnlab.open("resnet20", "digits", limit=3)).inputs == 3
+    assert {(step.read, step.write) for step in found.steps} == {("X", "X")}

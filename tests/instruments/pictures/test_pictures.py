@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+import attnlab
 from attnlab._errors import FoldError, InputError, OptionError
 from attnlab.data import load_data
 from attnlab.instruments.measurement import MeasureConfig
@@ -85,6 +86,14 @@ def test_pictures_of_a_subject_are_those_of_the_run(run: Path, tmp_path: Path) -
     measure_run(run, WANTED, ["pictures"])
     for name in found.files():
         assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_pictures_are_made_one_at_a_time(run: Path, tmp_path: Path) -> None:
+    subject, sizes = attnlab.open(run), []
+    subject.network.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    draw_pictures(subject, tmp_path)
+    assert sizes
+    assert set(sizes) == {1}
 
 
 def test_why_a_run_is_not_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

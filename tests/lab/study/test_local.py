@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import signal
+import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from attnlab._errors import OptionError
 from attnlab.lab.study import LocalExecutor, RayExecutor
 from attnlab.lab.study.executors.local import _gpus, _outcome
+from attnlab.lab.study.executors.ray import _Head, _HeadLostError
 from attnlab.lab.study.store import write_failure
 from attnlab.lab.study.worker import BUSY, Job
 from attnlab.results import StoredRun
@@ -154,7 +157,74 @@ def test_ray_says_where_and_with_what(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RayExecutor("10.0.0.1:6379", cpus=2, gpus=1).describe() == (
         "Ray (10.0.0.1:6379): 2 CPUs and 1 GPU per run"
     )
-    assert RayExecutor().describe().startswith("Ray (as RAY_ADDRESS says, or this machine): 1 CPU")
+    assert RayExecutor().describe() == (
+        "Ray (as RAY_ADDRESS says, or this machine): 1 CPU and 0 GPUs per run"
+    )
+    assert (RayExecutor(cpus=3).threads, RayExecutor().threads_asked) == (3, True)
+
+
+class Cluster:
+    """A Ray that is there already and does each task when it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, work: object) -> Any:
+        del work
+        return self
+
+    def options(self, **given: Any) -> Any:
+        self.asked.append(given)
+        return SimpleNamespace(remote=lambda job: job.label)
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:9")  # where nobody answers
+
+    def wait(self, given: list[str], num_returns: int, timeout: float) -> Any:
+        del timeout
+        return given[:num_returns], given[num_returns:]
+
+    def get(self, reference: str) -> str:
+        return f"{reference} is done"
+
+
+def test_a_task_of_ray_has_what_its_devices_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr("attnlab.lab.study.executors.ray._import_ray", lambda: cluster)
+    jobs = [replace(job_in(tmp_path), label=str(n), devices=n) for n in (1, 3)]
+    assert list(RayExecutor(cpus=2, gpus=0.5).execute(jobs)) == ["1 is done", "3 is done"]
+    assert cluster.asked == [
+        {
+            "num_cpus": 2 * devices,
+            "num_gpus": 0.5 * devices,
+            "max_retries": 3,
+            "scheduling_strategy": "SPREAD",
+        }
+        for devices in (1, 3)
+    ]
+
+
+def test_a_head_is_lost_after_twenty_seconds_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("attnlab.lab.study.executors.ray.time.monotonic", lambda: now[0])
+    head = _Head("127.0.0.1:9")
+    for seconds in (0.0, 20.0):
+        now[0] = 100.0 + seconds
+        head.check()
+    now[0] = 120.5
+    with pytest.raises(_HeadLostError, match="127"):
+        head.check()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        head.address = f"127.0.0.1:{server.getsockname()[1]}"
+        head.check()
+    assert head.answered == 120.5
 
 
 def test_a_task_that_is_given_up_leaves_its_reason(tmp_path: Path) -> None:

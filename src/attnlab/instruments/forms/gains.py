@@ -56,12 +56,13 @@ class CarryGains(Observer):
             return 1.0
         if step.form.carry == "matrix":
             return self._matrices.get(step.key)
-        numbers = [each.value for each in step.form.having("carry")]
-        if step.form.carry == "layers" or None in numbers:
+        if step.form.carry == "layers":
             return None
         value = 1.0
-        for number in numbers:
-            value *= number or 0.0
+        for each in step.form.having("carry"):
+            if each.value is None:
+                return None
+            value *= each.value
         return value
 
 
