@@ -185,6 +185,27 @@ def test_what_differs_by_less_than_a_thousandth_is_another_network(tmp_path: Pat
     assert not path.exists()
 
 
+def test_what_is_too_large_for_float64_is_compared_in_its_own_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnlab.networks.checkpoint.files._MOST_IN_DOUBLE", 0)
+    network = made(Description("resnet20", 5, gate="asr:se", gate_options={"activation": "tanh"}))
+    built = made(ASR)
+    built.load_state_dict(network.state_dict())
+    path, example = tmp_path / "w.safetensors", ASR.example(network)
+    wanted = answer(network, example)
+    change = float((answer(built, example) - wanted).abs().max() / wanted.abs().max())
+    message = refused(WeightsError, save, network, path, ASR)
+    assert f"its output differs by {change:.1e}, relative." in message
+    for factor, kept in ((1 + 5e-4, True), (1 + 2e-3, False)):
+        other = made(ASR)
+        other.fc.register_forward_hook(lambda *given, factor=factor: factor * given[2])
+        if kept:
+            save(other, path, ASR)
+        else:
+            assert "its output differs by 2.0e-03" in refused(WeightsError, save, other, path, ASR)
+
+
 def test_a_network_that_diverged_is_saved(tmp_path: Path) -> None:
     network = made(ASR)
     with torch.no_grad():
