@@ -268,6 +268,79 @@ def test_weights_of_another_shape_are_no_map(flat):
     assert seen == ([] if flat else [("", 0)])
 
 
+class Fused(nn.Module):
+    """Attention in one operation of torch."""
+
+    def __init__(self, options: dict[str, object]) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, **self.options)
+
+
+MASKED = torch.tensor(
+    [[True, False, True, True], [True, True, False, True], [False, True, True, True]]
+)
+FUSED: dict[str, dict[str, object]] = {
+    "as it is": {},
+    "of another scale": {"scale": 0.7},
+    "causal": {"is_causal": True},
+    "masked": {"attn_mask": MASKED},
+    "with numbers added": {"attn_mask": torch.arange(12.0).reshape(3, 4).double() / 5},
+    "of grouped keys": {"enable_gqa": True},
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_attention_is_computed_step_by_step(name):
+    """The answer is torch's, and the map is what makes it of the values."""
+    random = torch.Generator().manual_seed(4)
+    heads = 2 if name == "of grouped keys" else 4
+    query = torch.randn(2, 4, 3, 8, generator=random).double()
+    key, value = (torch.randn(2, heads, 4, 8, generator=random).double() for _ in range(2))
+    network, seen = Fused(FUSED[name]), []
+    with handling_maps(network, lambda key, map_: seen.append((str(key), map_)) or map_):
+        found = network(query, key, value)
+    expected = F.scaled_dot_product_attention(query, key, value, **FUSED[name])
+    torch.testing.assert_close(found, expected)
+    ((where, weights),) = seen
+    assert (where, weights.shape) == ("", (2, 4, 3, 4))
+    torch.testing.assert_close(weights.sum(3), torch.ones(2, 4, 3).double())
+    torch.testing.assert_close(weights @ value.repeat_interleave(4 // heads, 1), expected)
+
+
+def test_fused_attention_that_is_no_map():
+    query = torch.randn(2, 3, 8).double()
+    network, seen = Fused({}), []
+    with handling_maps(network, lambda key, map_: seen.append(key) or map_):
+        torch.testing.assert_close(
+            network(query, query, query), F.scaled_dot_product_attention(query, query, query)
+        )
+        with pytest.raises(_errors.InputError, match=r"^Expected attention without dropout, in ev"):
+            Fused({"dropout_p": 0.1})(query, query, query)
+    assert seen == []
+
+
+def test_a_map_is_a_softmax_over_keys_and_maps_are_counted_by_module():
+    class Several(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Fused({})
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores = x @ x.mT
+            first = scores.softmax(3) @ x
+            second = torch.softmax(scores, dim=-1) @ x
+            no_map = torch.softmax(scores, 2) @ x + scores.softmax(dim=1) @ x
+            return first + second + no_map + self.inner(x, x, x) + self.inner(x, x, x)
+
+    network, seen = Several(), []
+    with handling_maps(network, lambda key, map_: seen.append(str(key)) or map_):
+        network(torch.randn(2, 3, 4, 5))
+    assert seen == ["", " (2)", "inner", "inner (2)"]
+
+
 def test_the_distance_of_two_maps_by_hand():
     """Two queries of three keys: no key in common, half of the weight, the same."""
     one = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
