@@ -329,6 +329,36 @@ def test_a_branch_goes_if_it_is_zero_where_its_layers_are(form: str) -> None:
         torch.testing.assert_close(shorter(SMALL), x)
 
 
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.conv(x).chunk(2, 1))
+
+
+class OfAPair(nn.Module):
+    """A block with a step that stays and one whose branch reads both tensors of a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept, self.pair, self.out = nn.Conv2d(3, 3, 1), Pair(), nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 0.5 * torch.tanh(self.kept(x))
+        one, other = self.pair(x)
+        return x + self.out(one * other)
+
+
+def test_a_module_of_which_the_branch_reads_two_tensors_stays() -> None:
+    network = made(lambda: nn.Sequential(nn.Conv2d(3, 3, 1), OfAPair()))
+    shorter, receipt = attnlab.shorten(network, ["1.0:1"], example=SMALL)
+    assert receipt.replaced == {"1.out": "nothing"}
+    assert isinstance(shorter[1].pair, Pair)
+    assert relative(answer(network, SMALL, ["1.out"]), answer(shorter, SMALL)) <= 1e-12
+
+
 @pytest.mark.parametrize("label", ["1.0", "1.1:1"])
 def test_a_transformer_of_hugging_face(label: str) -> None:
     transformers = pytest.importorskip("transformers")

@@ -150,6 +150,9 @@ def test_curves_are_means_of_the_runs_that_have_them_at_the_same_places():
     axes = spec["encoding"]
     assert (spec["title"], axes["x"]["title"], axes["y"]["title"]) == ("cat", "courage", "truth")
     assert axes["color"]["scale"] == {"domain": ["se"], "range": ["red"]}
+    assert axes["y"]["scale"] == {"domain": [0, 1]}  # shares
+    assert (spec["width"], spec["height"]) == (170, 130)
+    assert spec["mark"] == {"type": "line", "strokeWidth": 2}
 
 
 def test_every_set_of_curves_has_its_heading_and_a_picture_of_each_line():
@@ -229,6 +232,28 @@ def test_boxes_lie_where_they_are_on_the_picture():
     half, quarter = float(width) / 2, float(height) / 2
     assert (place, half / quarter) == ("0,0", pytest.approx(40 / 30))
     assert f'd="M{half:g},0h{half:g}v{quarter:g}h-{half:g}Z"' in svg
+
+
+def test_true_boxes_are_dashed_and_others_have_a_rim_of_twice_their_width():
+    box = [(20.0, 0.0, 40.0, 15.0, "cat")]
+    layers = [Layer("true", "#ffffff", box, dashed=True), Layer("found", SLATE, box)]
+    _, true, found = picture_figure(png(40, 30), (40, 30), layers)["layer"]
+    (dashed,) = true["layer"]
+    assert dashed["mark"]["strokeDash"] == [3, 2]
+    rim, line = (each["mark"] for each in found["layer"])
+    assert (rim["stroke"], line["stroke"]) == ("#ffffff", SLATE)
+    assert rim["strokeWidth"] == 2 * line["strokeWidth"] == 3.2
+    assert not any(mark["filled"] for mark in (dashed["mark"], rim, line))
+    assert rim["aria"] is False
+
+
+def test_a_figure_is_enlarged_to_150_pixels_and_never_made_smaller():
+    small, large = (
+        picture_figure(png(40, 30), size, [], title="t") for size in ((40, 30), (300, 100))
+    )
+    assert (small["width"], small["height"]) == (150, 112.5)
+    assert (large["width"], large["height"], large["title"]) == (300, 100, "t")
+    assert picture_figure(png(40, 30), (40, 30), [])["title"] is None
 
 
 def test_every_row_has_a_swatch_of_its_colour():
