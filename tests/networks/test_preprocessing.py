@@ -8,7 +8,8 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import nn
 from torchvision.models import ResNet50_Weights
 
-from attnlab.networks.preprocessing import IMAGENET, library_preprocessing
+from attnlab._errors import OptionError
+from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
 
 
 def test_the_pixels_of_imagenet_are_those_that_libraries_normalise_by() -> None:
@@ -40,3 +41,18 @@ def test_images_are_prepared_as_torchvision_does() -> None:
     assert found.size == (3, *2 * transform.crop_size)
     assert (list(found.mean), list(found.std)) == (transform.mean, transform.std)
     assert found.crop == transform.crop_size[0] / transform.resize_size[0] == 224 / 232
+
+
+@pytest.mark.parametrize("crop", [0.0, -0.5, 1.001, float("nan")])
+def test_a_crop_is_a_share(crop: float) -> None:
+    with pytest.raises(OptionError) as error:
+        Preprocessing((1, 8, 8), (0.5,), (0.5,), crop)
+    assert str(error.value) == f"Expected crop to be above 0 and at most 1 but got {crop}."
+
+
+@pytest.mark.parametrize(
+    ("size", "crop", "side"),
+    [((224, 224), 0.875, 256), ((224, 224), 224 / 232, 232), ((8, 20), 1.0, 20), ((9, 7), 0.8, 11)],
+)
+def test_the_short_side_is_rounded_down(size: tuple[int, int], crop: float, side: int) -> None:
+    assert Preprocessing((1, *size), (0.5,), (0.5,), crop).short_side == side

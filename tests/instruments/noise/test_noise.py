@@ -171,6 +171,17 @@ def test_networks_that_cannot_be_measured() -> None:
     )
 
 
+def test_ten_draws_of_random_noise_per_channel_unless_told(folder: Path) -> None:
+    subject = attnlab.open(folder, limit=8)
+    found = noise_response(subject, strengths=(0.1,))
+    assert (found.kind, found.draws, found.seed) == ("random", 10, 0)
+    (point,) = found.networks[0].points
+    assert point.label == "random σ = 0.1 per channel"
+    assert point.values == (
+        *noise_response(subject, strengths=(0.1,), draws=10, seed=0).networks[0].points[0].values,
+    )
+
+
 def test_an_unknown_kind_or_number_of_draws(folder: Path) -> None:
     with pytest.raises(UnknownNameError) as unknown:
         noise_response(folder, kind="randon")  # type: ignore[arg-type]

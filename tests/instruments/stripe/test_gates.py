@@ -300,3 +300,29 @@ def test_messages(build, message):
     with pytest.raises(AttnlabError) as error:
         build()
     assert str(error.value) == message
+
+
+class Wide(nn.Module):
+    """A step of 80 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.branch = nn.Conv2d(3, 80, 4, 4), nn.Conv2d(80, 80, 1)
+
+    def forward(self, images):
+        x = self.stem(images)
+        return x + self.branch(x)
+
+
+def test_sixty_four_channels_of_forty_eight_images_are_kept():
+    torch.manual_seed(0)
+    network, _ = attnlab.insert(Wide().eval(), "se", example=IMAGES[:1])
+    (site,) = stripe(network, [IMAGES, IMAGES + 1, IMAGES - 1]).sites
+    assert (site.channels, len(site.channel_means)) == (80, 80)
+    assert len(site.sample) == 48
+    assert {len(row) for row in site.sample} == {64}
+    assert (len(site.sampled_channels), site.sampled_channels[-1]) == (64, 79)
+
+
+def test_256_of_its_own_images_are_watched():
+    assert stripe(attnlab.open("resnet20", "digits", gate="se")).images == 256

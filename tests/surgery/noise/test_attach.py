@@ -263,6 +263,16 @@ def test_receipt() -> None:
     assert noise.carried(made) == {"0": ((noise.random(0.3, "image"), "both"),)}
 
 
+def test_of_many_norms_the_first_three_and_the_last_are_listed() -> None:
+    def line(number: int) -> str:
+        made = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(number)))
+        return str(noise.attach(made, noise.random(0.3), "test")).splitlines()[1]
+
+    assert line(4) == "  norms       4: 0, 1, 2, 3"
+    assert line(5) == "  norms       5: 0, 1, 2, … 4"
+    assert line(9) == "  norms       9: 0, 1, 2, … 8"
+
+
 class Twice(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         return super().forward(super().forward(input))
