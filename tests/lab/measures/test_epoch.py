@@ -147,6 +147,28 @@ def test_of_wide_gates_64_channels_are_kept() -> None:
     assert all(min(abs(each - mean) for mean in means) < 1e-5 for each in kept)
 
 
+def test_gates_of_a_network_without_steps() -> None:
+    data = load_data(DataConfig(name="fake", test_subset=4))
+    config = RunConfig(data="fake", backbone="resnet20", recipe={"name": "digits", "epochs": 2})
+    task = build_task(config.task, data.facts)
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    plain.append(nn.Linear(32, 10))
+    network, _ = attnlab.insert(plain.eval(), "se", ["1"], example=torch.randn(1, 3, 32, 32))
+    found = EpochMeasure(MeasureConfig(every_epoch=4))(network, task, data, CPU)
+    assert set(found) == {"tns", "gates", "image_gates"}
+    assert found["tns"] is None
+    images = next(Subject("", nn.Identity(), data, task=task).inputs(4))
+    seen: list[Tensor] = []
+    ((name, attachment),) = attachments(network)
+    attachment.gate_module.register_forward_hook(lambda _module, _given, out: seen.append(out))
+    with torch.no_grad():
+        network(images)
+    assert found["gates"][name] == pytest.approx(seen[0].flatten(1).mean(0).tolist(), rel=1e-5)
+    first = seen[0][0].flatten().tolist()
+    assert found["image_gates"][name] == pytest.approx(first, rel=1e-5)
+
+
 def test_networks_without_attention_or_steps() -> None:
     data = load_data(DataConfig(name="fake", test_subset=4))
     config = RunConfig(data="fake", backbone="resnet20", recipe={"name": "digits", "epochs": 2})

@@ -16,7 +16,7 @@ from tests.lab.study._results import TOP1
 from tests.lab.study._small import HereExecutor, small_study
 
 import attnlab
-from attnlab._address import is_address
+from attnlab._address import file_system, is_address
 from attnlab._errors import InputError, OptionError
 from attnlab.cli import main
 from attnlab.lab.study import (
@@ -426,6 +426,16 @@ def test_addresses_are_told_from_folders(tmp_path: Path) -> None:
         Store.at("nowhere://x")
     with pytest.raises(InputError, match=r"There are no results at 'memory://bucket/other'"):
         attnlab.report("memory://bucket/other", tmp_path / "page.html")
+
+
+def test_a_folder_is_that_of_where_one_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        _, path = file_system("runs")
+        assert path == str(tmp_path / name / "runs")
 
 
 def test_results_in_the_memory_of_a_process_are_for_that_process() -> None:
