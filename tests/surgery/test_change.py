@@ -58,5 +58,7 @@ def test_of_many_remarks_three_are_said() -> None:
 def test_what_cannot_be_compared() -> None:
     assert total_change([BEFORE], [AFTER[:1]]) == inf
     assert total_change([], []) == inf
-    with pytest.raises(InputError, match="The network returns zeros for 1 of 2 images"):
-        mean_image_change(BEFORE * torch.tensor([[0.0], [1.0]]), AFTER)
+    for kept, said in (([0.0, 1.0, 1.0], "1 of 3"), ([0.0, 0.0, 1.0], "2 of 3")):
+        before = torch.tensor(kept)[:, None] * BEFORE[:1]
+        with pytest.raises(InputError, match=f"The network returns zeros for {said} images"):
+            mean_image_change(before, before + 1)

@@ -13,6 +13,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "surgery/insertion/insert.py": (
         "tests/surgery/insertion/test_insert.py",
         "tests/surgery/insertion/test_place.py",
+        "tests/subject/test_messages.py",
     ),
     "surgery/change.py": (
         "tests/surgery/test_change.py",
@@ -427,6 +428,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "lab/study/lease.py": (
         "tests/lab/study/test_lock.py",
+        "tests/lab/study/test_addresses.py",
         "tests/lab/study/test_s3.py",
     ),
     "lab/study/lock.py": (
@@ -489,7 +491,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "page/scatter.py": ("tests/lab/pages/test_figures.py",),
     "residuals/products.py": (
-        "tests/residuals/test_steps.py",
+        "tests/residuals/test_forms_of_steps.py",
         "tests/surgery/insertion/test_heads.py",
     ),
     "residuals/copying.py": ("tests/residuals/test_copying.py",),
@@ -552,7 +554,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/subject/test_open.py",
         "tests/bridges/test_yolo_kinds.py",
     ),
-    "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_choose.py": (
+        "tests/surgery/folding/test_budget.py",
+        "tests/surgery/folding/test_constants.py",
+    ),
     "surgery/folding/_own_gates.py": ("tests/surgery/folding/test_own_gates.py",),
     "surgery/folding/_scales.py": (
         "tests/surgery/folding/test_scales.py",

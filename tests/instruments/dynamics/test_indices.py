@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from attnlab import _errors
 from attnlab.instruments.dynamics import (
     observed_stiffness_aware_index,
     stiffness_aware_index,
     stiffness_index,
+    three_body,
 )
-from attnlab.instruments.dynamics.theorem2 import check_identity, closed_form, decay, step_bias
+from attnlab.instruments.dynamics.problems import PROBLEMS, solve
+from attnlab.instruments.dynamics.theorem2 import (
+    check_identity,
+    closed_form,
+    decay,
+    rank_correlations,
+    step_bias,
+)
 
 
 def test_si_of_a_linear_system_is_the_largest_real_part():
@@ -72,3 +82,39 @@ def test_observations_need_times():
     assert str(error.value) == (
         "Expected one time per state and at least two but got 3 states and 2 times."
     )
+
+
+def ranks_apart(rhs, times: np.ndarray, states: torch.Tensor) -> tuple[float, float, float]:
+    """Pearson's correlation of the ranks of SI and of SAI at each state and between two, and the
+    largest SI."""
+    jacobians = [torch.autograd.functional.jacobian(rhs, state) for state in states]
+    si = [float(torch.linalg.eigvals(each).real.abs().max()) for each in jacobians]
+    sai = [float(rhs(state).norm() / state.norm()) for state in states]
+    observed = [
+        float(np.linalg.norm((after - before) / step) / np.linalg.norm(before))
+        for before, after, step in zip(states[:-1], states[1:], np.diff(times), strict=True)
+    ]
+
+    def correlation(one: list[float], other: list[float]) -> float:
+        return float(np.corrcoef(stats.rankdata(one), stats.rankdata(other))[0, 1])
+
+    return correlation(si, sai), correlation(si[:-1], observed), max(si)
+
+
+def test_rank_correlations_by_hand():
+    """Along every problem, and the median over the trajectories of three bodies."""
+    rows = rank_correlations(samples=25, bodies=3, seed=4)
+    for row, problem in zip(rows, PROBLEMS.values(), strict=False):
+        times, states = solve(problem, 25)
+        expected = ranks_apart(problem.rhs, times.numpy(), states)
+        assert row.problem == problem.name
+        assert row[1:] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert len(rows) == len(PROBLEMS) + 1
+    times = np.linspace(0, three_body.END, 501)
+    each = []
+    for start in three_body.initial_states(3, np.random.default_rng(4)).T:
+        states = torch.from_numpy(three_body.states_at(start, times).T.copy())
+        each.append(ranks_apart(three_body.rhs, times, states))
+    one, observed, largest = zip(*each, strict=True)
+    assert rows[-1].problem == "three bodies (median of 3)"
+    assert rows[-1][1:] == pytest.approx((np.median(one), np.median(observed), max(largest)))

@@ -152,6 +152,17 @@ def test_runs_that_go_on_are_stopped_with_their_study(
     assert [each.stopped for each in made.values()] == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "where"), [(0, "no GPU"), (1, "1 GPU"), (4, "4 GPUs")], ids=["none", "one", "four"]
+)
+def test_a_machine_says_how_many_at_a_time(
+    gpus: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnlab.lab.study.executors.local.number_of_gpus", lambda: gpus)
+    assert LocalExecutor(slots=3).describe() == f"this machine: 3 at a time, {where}"
+    assert LocalExecutor(slots=3).at_a_time == 3
+
+
 def test_ray_says_where_and_with_what(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnlab.lab.study.executors.ray._import_ray", lambda: None)
     assert RayExecutor("10.0.0.1:6379", cpus=2, gpus=1).describe() == (

@@ -70,6 +70,27 @@ def test_two_gates_in_one_place():
     assert relative(network.branch.weight * product, plain.branch.weight) <= 1e-14
 
 
+def test_of_two_gates_in_one_place_the_larger_spread_is_told():
+    torch.manual_seed(0)
+    network = stir(Residual(nn.Conv2d(C, C, 3, padding=1), nn.Identity(), C, 1)).double().eval()
+    images = 3 * torch.randn(32, C, 6, 6, generator=torch.Generator().manual_seed(0)).double()
+    network = stir_gates(attnlab.insert(network, "se+ie", example=images)[0])
+    seen = {}
+    for name, attachment in attachments(network):
+        attachment.gate.register_forward_hook(
+            lambda _, __, gate, name=name: seen.__setitem__(name, gate.flatten(1))
+        )
+    with torch.no_grad():
+        network(images[::2])  # on the others it is judged
+    spreads = [
+        float((gate - gate.mean(0)).square().mean(0).sum().sqrt() / gate.mean(0).norm())
+        for gate in seen.values()
+    ]
+    _, receipt = attnlab.fold_budget(network, [images], "all")
+    assert max(spreads) > 1.05 * min(spreads)
+    assert receipt.rows[0].spread == pytest.approx(max(spreads), rel=1e-9)
+
+
 def _branch(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
     return nn.functional.conv2d(images, network.branch.weight, network.branch.bias, padding=1)
 

@@ -263,6 +263,13 @@ def test_receipt() -> None:
     assert noise.carried(made) == {"0": ((noise.random(0.3, "image"), "both"),)}
 
 
+def test_batch_noise_does_not_reach_norms_without_a_batch() -> None:
+    made = nn.Sequential(nn.BatchNorm2d(3), nn.GroupNorm(1, 3), nn.InstanceNorm2d(3))
+    receipt = noise.attach(made, noise.batch(2))
+    assert receipt.norms == ("0",)
+    assert receipt.others == ("2 (InstanceNorm2d)", "1")
+
+
 def test_of_many_norms_the_first_three_and_the_last_are_listed() -> None:
     def line(number: int) -> str:
         made = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(number)))
