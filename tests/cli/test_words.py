@@ -102,6 +102,14 @@ def test_fold_in_both_orders_is_fold() -> None:
             "Expected one network but got 'resnet20' and 'resnet56'. Weights are given by "
             "--weights FILE, images by --data NAME, a gate by --gate NAME.",
         ),
+        *(
+            (
+                f"fold {other} bare.pth -o p.safetensors",
+                f"Expected one network but got {other!r} and 'bare.pth'. Weights are given by "
+                "--weights FILE, images by --data NAME, a gate by --gate NAME.",
+            )
+            for other in ("gone.pt", "runs/none")
+        ),
         ("stiffness resnet20 digits", "'digits' is a data set and not a network: --data digits."),
         ("stripe resnet20 se", "'se' is a gate and not a network: --gate se."),
         (

@@ -160,6 +160,24 @@ def test_large_scores():
     assert gradient.isfinite().all()
 
 
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window.of(3, padding=(1, 0)),
+        Window.of(3, padding=(0, 1)),
+        Window.of((3, 2), padding=1),
+        Window.of(3, dilation=(1, 2), padding=1),
+    ],
+    ids=str,
+)
+def test_a_window_is_centred_on_every_axis(window):
+    q = torch.zeros(1, 6, 6, 6)
+    assert not window.is_centred
+    with pytest.raises(InputError, match=r"^Expected a centred window of odd size but got "):
+        local_attention(q, q, q, 2, window)
+    assert Window.of((3, 5), dilation=(2, 1), padding=2).is_centred
+
+
 def test_errors():
     q = torch.zeros(1, 6, 4, 4)
     with pytest.raises(UnknownNameError) as unknown:

@@ -30,6 +30,20 @@ def test_over_axis(order: torch.memory_format, axis: int) -> None:
 
 
 @pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5), (2, 3, 4, 5, 6)], ids=str)
+def test_the_mean_of_maps_of_any_rank(
+    shape: tuple[int, ...], dtype: torch.dtype, gradients: bool
+) -> None:
+    for x in (values(*shape), values(*shape).transpose(0, -1).contiguous().transpose(0, -1)):
+        given = x.to(dtype)
+        with torch.set_grad_enabled(gradients):
+            found = spatial_mean(given).double().numpy()
+        expected = given.double().numpy().mean(axis=tuple(range(2, len(shape))))
+        np.testing.assert_allclose(found, expected, atol=1e-3 if dtype == torch.float16 else 1e-12)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
 @pytest.mark.parametrize("shape", [(2, 64, 64, 72), (2, 64, 66, 72), (2, 3, 4, 5)], ids=str)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_over_space(order: torch.memory_format, shape: tuple[int, ...], gradients: bool) -> None:

@@ -19,6 +19,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/test_change.py",
         "tests/surgery/insertion/test_outputs.py",
         "tests/surgery/insertion/test_insert.py",
+        "tests/instruments/removal/test_bad_inputs.py",
     ),
     "residuals/watching.py": (
         "tests/residuals/test_watching.py",
@@ -89,7 +90,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_history.py",
         "tests/lab/study/test_threads.py",
     ),
-    "results/run.py": ("tests/lab/study/test_damage.py",),
+    "results/run.py": (
+        "tests/lab/study/test_damage.py",
+        "tests/lab/study/test_many.py",
+    ),
     "results/run_reader.py": (
         "tests/lab/study/test_damage.py",
         "tests/lab/study/test_proof.py",
@@ -376,7 +380,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/instruments/test_themselves.py",
         "tests/instruments/stiffness/test_compare.py",
     ),
-    "instruments/stripe/history.py": ("tests/instruments/stripe/test_stream.py",),
+    "instruments/stripe/history.py": (
+        "tests/instruments/stripe/test_stream.py",
+        "tests/lab/pages/test_command.py",
+    ),
     "instruments/stripe/section.py": ("tests/lab/pages/test_verdict.py",),
     "lab/nearness.py": ("tests/lab/test_nearness.py",),
     "lab/comparison/seeds.py": ("tests/lab/comparison/test_compare.py",),
@@ -477,7 +484,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/networks/test_create.py",
         "tests/networks/backbones/test_trained.py",
     ),
-    "networks/backbones/weights.py": ("tests/networks/backbones/test_weights.py",),
+    "networks/backbones/weights.py": (
+        "tests/networks/backbones/test_weights.py",
+        "tests/subject/test_messages.py",
+    ),
     "networks/checkpoint/description.py": ("tests/networks/checkpoint/test_checkpoint.py",),
     "networks/checkpoint/files.py": (
         "tests/networks/checkpoint/test_checkpoint.py",
@@ -548,6 +558,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "subject/building.py": (
         "tests/subject/test_open.py",
         "tests/bridges/test_yolo_kinds.py",
+        "tests/lab/training/test_pretrain.py",
     ),
     "subject/run.py": (
         "tests/subject/test_messages.py",

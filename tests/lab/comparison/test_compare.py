@@ -276,6 +276,12 @@ def test_in_text(tmp_path: Path) -> None:
     )
 
 
+def test_a_difference_of_one_seed_has_no_interval_in_text(tmp_path: Path) -> None:
+    file = table(tmp_path / "all.csv", "model seed top1", {"plain": (70.0,), "se": (72.0,)})
+    text = to_text(attnlab.compare([file], "top1", by="model"))
+    assert "| +2.00 [–] | [–] |" in text
+
+
 REFUSED = {
     "metric": (
         {"metric": "metrics/mAP50"},

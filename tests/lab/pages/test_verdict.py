@@ -129,6 +129,9 @@ def test_a_weak_baseline_is_said_at_the_top(tmp_path):
     [
         ([], "no deviation from the recipe", ""),
         ([("epochs", 12, 164)], "1 deviation from the recipe: epochs 12 → 164", ""),
+        # Of 60 characters, and of 61.
+        ([(54 * "x", 1, 2)], f"1 deviation from the recipe: {54 * 'x'} 1 → 2", ""),
+        ([(55 * "x", 1, 2)], "1 deviation from the recipe, listed below", f"{55 * 'x'} 1 → 2"),
         (
             [("epochs", 12, 164), ("augmentations", "nothing", "crop, flip, colours and mixup")],
             "2 deviations from the recipe, listed below",

@@ -152,6 +152,19 @@ def test_a_rebuilt_block_refuses():
     assert len(list(attachments(network))) == 2
 
 
+def test_two_rebuilt_blocks_refuse():
+    network = gated(Plain(SlotBlock))
+    for place in (0, 2):
+        network.blocks[place] = SlotBlock().eval()
+    with pytest.raises(GateLostError) as error:
+        network(images())
+    assert str(error.value) == (
+        "The gate 'blocks.0.attnlab' acted after 'blocks.0.branch', but a module on the way there "
+        "was exchanged for another after insertion, and Plain would answer without the gate, and 1 "
+        "more are lost as well." + WHAT_TO_DO
+    )
+
+
 def test_a_rebuilt_block_with_a_gate_at_its_addition_refuses():
     network = gated(Plain(FunctionalBlock), "step")
     del network.blocks[2]
