@@ -58,6 +58,23 @@ def test_each_detector_trains_and_answers(name):
     assert all({"boxes", "labels", "scores"} <= set(each) for each in found)
 
 
+def test_small_detectors_look_for_objects_of_the_sizes_of_small_images():
+    """A sixth, seven and eleven twenty-fourths of the side; FCOS has the strides of its maps."""
+    sizes = {None: ((16,), (28,), (44,)), 48: ((8,), (14,), (22,))}
+    for side, anchors in sizes.items():
+        options = {} if side is None else {"min_size": side}
+        for name in ("faster_rcnn", "retinanet"):
+            network = task_for(shapes(), detector=name, **options).build("resnet20", {})
+            found = network.rpn if name == "faster_rcnn" else network
+            assert found.anchor_generator.sizes == anchors
+            assert found.anchor_generator.aspect_ratios == ((1.0,),) * 3
+            assert network.transform.min_size == (side or 96,)
+            assert network.transform.max_size == 96
+    fcos = task_for(shapes(), detector="fcos").build("resnet20", {})
+    assert fcos.anchor_generator.sizes == ((4,), (8,), (16,))
+    assert fcos.topk_candidates == 200
+
+
 @pytest.mark.parametrize(
     ("name", "theirs"),
     [
