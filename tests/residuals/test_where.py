@@ -9,6 +9,8 @@ from torch import nn
 
 import attnlab
 from attnlab._errors import SelectionError, SiteError, UnknownNameError
+from attnlab.residuals import find_sites
+from attnlab.residuals.example import run_once
 from attnlab.residuals.where import measured_word, parse_where
 from attnlab.surgery.insertion import attachments
 
@@ -366,3 +368,13 @@ def test_a_norm_that_others_read_too_is_not_one_before_an_activation():
     images = torch.randn(2, 3, 8, 8)
     _, receipt = attnlab.insert(_ReadTwice(), "se", where="norms", example=images)
     assert receipt.sites == ("alone",)
+
+
+def test_sites_are_at_the_ends_of_branches_and_drawn_among_all_unless_told():
+    model = attnlab.create("resnet20").eval()
+    run = run_once(model, torch.randn(1, 3, 32, 32))
+    found = find_sites(model, run, "random:3@0", both_ends=False)
+    assert [site.label for site in found] == [f"{s}.{b}" for s in (1, 2, 3) for b in (0, 1, 2)]
+    assert {site.position for site in found} == {"end"}
+    drawn = find_sites(model, run, "any:7@0", both_ends=False, identity_only=True)
+    assert [site.kind for site in drawn] == ["identity"] * 7

@@ -204,6 +204,43 @@ def test_an_overwrite_that_is_lost_is_seen_where_the_size_is_the_same(
     assert there.get("claims/a.json") == b"old"
 
 
+class NoCredentialsError(Exception):
+    """As a library of a store has it."""
+
+
+NoCredentialsError.__module__ = "botocore.exceptions"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PermissionError("access denied.\nRequest 17"), "access denied"),
+        (OSError(), "OSError"),
+        (NoCredentialsError("Unable to locate credentials"), "Unable to locate credentials"),
+        (ZeroDivisionError("ours"), None),
+    ],
+)
+def test_a_request_that_fails_says_which_and_why(
+    error: Exception, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    there = Objects(ADDRESS)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", fail)
+    if reason is None:  # a mistake in the program is not one of the store
+        with pytest.raises(ZeroDivisionError):
+            there.put("claims/a.json", b"new")
+        return
+    with pytest.raises(StoreError) as told:
+        there.put("claims/a.json", b"new")
+    assert str(told.value).startswith("Could not ")
+    assert str(told.value).endswith(
+        f" at {ADDRESS}: {reason}. Check that the address is right, that this machine reaches it, "
+        f"and that its credentials may do this."
+    )
+
+
 def test_of_a_large_object_the_size_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     there, large = Objects(ADDRESS), bytes(2**20 + 1)
     monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_, **__: pytest.fail("it was read"))
