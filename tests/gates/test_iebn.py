@@ -85,3 +85,12 @@ def test_norm_that_does_more_is_refused() -> None:
         "Expected a torch.nn.BatchNorm2d to enhance but got NormAndActivation, which may do more "
         "than normalise. Select the sites whose norm is a plain BatchNorm2d."
     )
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 1, 1), (1, 5, 2, 1), (1, 5, 1, 2)], ids=str)
+def test_two_values_per_channel_have_statistics(shape: tuple[int, ...]) -> None:
+    """As for torch's own norm, whichever axis they lie along; at its start it is that norm."""
+    images = torch.randn(shape, dtype=torch.float64)
+    norm = InstanceEnhancementBatchNorm(5).double().train()
+    norm.start_identity()
+    torch.testing.assert_close(norm(images), nn.BatchNorm2d(5).double()(images))
