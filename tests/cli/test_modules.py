@@ -8,11 +8,13 @@ import re
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from attnlab._errors import UnknownNameError
 from attnlab.cli import main
-from attnlab.cli.modules import rows
-from attnlab.gates import GATES
+from attnlab.cli.modules import _value, rows
+from attnlab.gates import GATES, StepGate
 
 # One module at C = 64, 128, 256, as the papers' whole-network counts imply.
 PARAMETERS = {
@@ -185,3 +187,17 @@ def test_table_and_python_line(capsys: pytest.CaptureFixture[str]) -> None:
         in shown
     )
     assert shown.endswith("In Python:\n  from attnlab.cli.modules import rows\n  rows()\n")
+
+
+def test_a_step_gate_is_given_another_state_than_its_branch() -> None:
+    class Noting(StepGate):
+        def forward(self, shortcut: Tensor, branch: Tensor) -> Tensor:
+            return torch.stack([shortcut, branch])
+
+        def start_constant(self) -> float:
+            raise NotImplementedError
+
+    features = torch.arange(12.0).reshape(3, 4, 1, 1)
+    shortcut, branch = _value(Noting(4), features)
+    assert torch.equal(branch, features)
+    assert torch.equal(shortcut, features[[2, 0, 1]])

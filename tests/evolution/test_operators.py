@@ -212,6 +212,22 @@ def test_mixture_is_a_convolution_per_image():
         torch.testing.assert_close(out, F.conv2d(image[None], kernel, padding=1)[0], **CLOSE)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 30.0])
+def test_a_softmax_over_experts_has_a_temperature(temperature):
+    torch.manual_seed(0)
+    options = {"experts": 3, "routing": "softmax", "temperature": temperature}
+    layer = randomised(DynamicConv2d(6, 4, 3, padding=1, **options))
+    x = torch.randn(2, 6, 5, 5, dtype=torch.float64)
+    seen = []
+    layer.function.route[-1].register_forward_hook(lambda _, __, scores: seen.append(scores))
+    found = layer(x)
+    for image, out, scores in zip(x, found, seen[0], strict=True):
+        weights = torch.exp(scores.flatten() / temperature)
+        weights = weights / weights.sum()
+        kernel = sum(w * k for w, k in zip(weights, layer.function.bank, strict=True))
+        torch.testing.assert_close(out, F.conv2d(image[None], kernel, padding=1)[0], **CLOSE)
+
+
 def written_out(function, x, size, groups):
     """ODConv one image, output channel and window at a time, with the attentions that it has."""
     pad = size // 2

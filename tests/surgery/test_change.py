@@ -43,6 +43,8 @@ def test_several_answers_are_taken_together() -> None:
     largest, size, said = largest_change([(odd, changed.nan_to_num(posinf=0.0))])
     assert (largest, size) == (inf, 1)
     assert said == ["1 of 2 values are not finite, at other places than before"]
+    *_, said = largest_change([(BEFORE, AFTER), (odd, changed), (scale, scale), (odd, changed)])
+    assert said == ["2 of 10 values are not finite, both times"]
 
 
 def test_of_many_remarks_three_are_said() -> None:

@@ -210,6 +210,10 @@ def test_gate_spread_is_of_a_warmed_up_network(network, batches) -> None:
         gated(images)
     assert scores(found) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
     assert found.images == 10
+    assert found.notes[-1] == (
+        f"the gates have hardly moved in 100 steps (largest spread {max(wanted.values()):.1g}), so "
+        f"the choice rests on next to nothing"
+    )
     # At the start all are 0; where the one hidden unit of stage 1 is dead, they stay so.
     assert sum(score > 0 for score in wanted.values()) >= 6
     for stage in (1, 2, 3):
