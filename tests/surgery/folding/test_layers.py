@@ -300,6 +300,28 @@ class Divided(nn.Module):
         return self.value(x) / self.scale
 
 
+class Named(nn.Module):
+    """Sums, products and quotients of operands that are given by name."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(C, C, 1), nn.Conv2d(C, C, 3, padding=1)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.first(x), self.second(x))
+
+
+BY_NAME = {
+    "add": (lambda a, b: torch.add(input=a, other=b), ["first", "second"]),
+    "sub": (lambda a, b: torch.sub(input=a, other=b), ["first", "second"]),
+    "mul": (lambda a, b: torch.mul(input=a, other=b.sigmoid()), ["first"]),
+    "mul, right": (lambda a, b: torch.mul(a.sigmoid(), other=b), ["second"]),
+    "div": (lambda a, b: torch.div(input=a, other=2 + b.tanh()), ["first"]),
+    "div, right": (lambda a, b: torch.div(a, other=2 + b.tanh()), ["first"]),
+}
+
+
 class GatedUnit(nn.Module):
     """A product of two layers: one of them takes the gate."""
 
@@ -311,7 +333,87 @@ class GatedUnit(nn.Module):
         return self.value(x) * torch.sigmoid(self.control(x))
 
 
+class MixedTokens(nn.Module):
+    """A linear layer over positions, without a bias: a gate per channel passes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.mix = nn.Conv2d(C, C, 1), nn.Linear(16, 16, bias=False)
+
+    def forward(self, x):
+        return self.mix(self.conv(x).flatten(2)).view_as(x)
+
+
+class Columns(nn.Module):
+    """Attention written out: the gate is on the columns, which are those of the values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.value = nn.Linear(C, C), nn.Linear(C, C)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        query = self.query(tokens)
+        mixed = torch.softmax(query @ query.transpose(1, 2), -1) @ self.value(tokens)
+        return mixed.transpose(1, 2).reshape(x.shape)
+
+
+class Blurred(nn.Module):
+    """A fixed kernel for each channel, which cannot take a gate, after a layer that can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 1)
+        self.register_buffer("kernel", torch.rand(C, 1, 3, 3))
+
+    def forward(self, x):
+        return nn.functional.conv2d(self.conv(x), self.kernel, padding=1, groups=C)
+
+
+class Added(nn.Module):
+    """A number is added to a learned scale before it multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(C, 1, 1))
+
+    def forward(self, x):
+        return torch.tanh(x) * (1 + self.scale)
+
+
+class Taken(Added):
+    """A number is taken from it."""
+
+    def forward(self, x):
+        return torch.tanh(x) * (self.scale - 0.5)
+
+
+class TakenFrom(Added):
+    """It is taken from a number."""
+
+    def forward(self, x):
+        return torch.tanh(x) * (2 - self.scale)
+
+
+class Sides(nn.Module):
+    """Zeros that are added or taken away, a product by a number on the left, and a quotient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.scale = nn.Conv2d(C, C, 1), nn.Parameter(torch.rand(C, 1, 1))
+
+    def forward(self, x):
+        return 3.0 * ((0 + self.conv(x) - 0.0) / (2 + torch.tanh(x)))
+
+
 BRANCHES = {
+    MixedTokens: {"conv.weight", "conv.bias"},
+    Columns: {"value.weight", "value.bias"},
+    Blurred: {"conv.weight", "conv.bias"},
+    Added: {"scale"},
+    Taken: {"scale"},
+    TakenFrom: {"scale"},
+    Sides: {"conv.weight", "conv.bias"},
     Concatenated: {"left.weight", "left.bias", "right.weight", "right.bias"},
     Windows: {"layer.weight", "layer.bias"},
     Pooled: {"layer.weight", "layer.bias"},
@@ -332,6 +434,32 @@ def test_way_to_the_layers(branch):
     plain, receipt = attnlab.fold(gated, example=images)
     assert {name.removeprefix("branch.") for name in receipt.rows[0].into} == BRANCHES[branch]
     assert relative(gated(images), plain(images)) <= 1e-14
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_operands_may_be_given_by_name(name):
+    function, layers = BY_NAME[name]
+    torch.manual_seed(0)
+    network = Residual(Named(function), nn.Identity(), C, axis=1).double()
+    images = torch.randn(2, C, 4, 4, dtype=torch.float64)
+    gated = stir_gates(attnlab.insert(network, "asr:se", example=images)[0])
+    plain, receipt = attnlab.fold(gated, example=images)
+    assert set(receipt.rows[0].into) == {
+        f"branch.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")
+    }
+    assert relative(gated(images), plain(images)) <= 1e-14
+
+
+@pytest.mark.parametrize(("branch", "number"), [(Added, 1), (Taken, -0.5), (TakenFrom, -2)])
+def test_a_scale_with_a_number_added_takes_the_gate_with_the_number(branch, number):
+    torch.manual_seed(0)
+    network = Residual(branch(), nn.Identity(), C, axis=1).double()
+    images = torch.randn(2, C, 4, 4, dtype=torch.float64)
+    gated = stir_gates(attnlab.insert(network, "asr:se", example=images)[0])
+    vector = gate_of(gated)[:, None, None]
+    plain, _ = attnlab.fold(gated, example=images)
+    expected = (network.branch.scale + number) * vector - number
+    assert relative(expected, plain.branch.scale) <= 1e-15
 
 
 def test_channels_that_others_read_are_not_scaled():

@@ -117,6 +117,57 @@ class TokenMixer(nn.Module):
         return self.mix(x.flatten(2)).view_as(x)
 
 
+class Of(nn.Module):
+    """What a function makes of a convolution."""
+
+    def __init__(self, function, channels: int = C) -> None:
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(C, channels, 1), function
+        self.register_buffer("kernel", torch.ones(C, 1, 1, 1))
+
+    def forward(self, x):
+        return self.function(self, self.conv(x))
+
+
+class Looking(nn.Module):
+    """Attention over positions, whose matrix is used too, or is for values of all heads."""
+
+    def __init__(self, heads: bool) -> None:
+        super().__init__()
+        self.attention, self.heads = nn.MultiheadAttention(C, 2, batch_first=True), heads
+        self.query, self.value = nn.Linear(C, C), nn.Linear(C, C // 2)
+
+    def forward(self, x):
+        tokens = x.flatten(2).transpose(1, 2)
+        if self.heads:
+            query = self.query(tokens).unflatten(2, (2, -1)).transpose(1, 2)
+            value = self.value(tokens)[:, None]
+            out = nn.functional.scaled_dot_product_attention(query, query, value)
+            out = out.transpose(1, 2).flatten(2)
+        else:
+            out, matrix = self.attention(tokens, tokens, tokens)
+            out = out * torch.sigmoid(matrix.sum())
+        return out.transpose(1, 2).reshape(x.shape)
+
+
+def of(name: str, function, channels: int = C):
+    """A builder of that name."""
+
+    def build() -> nn.Module:
+        return Of(function, channels)
+
+    build.__name__ = name
+    return build
+
+
+def matrix_of_attention() -> nn.Module:
+    return Looking(heads=False)
+
+
+def values_of_all_heads() -> nn.Module:
+    return Looking(heads=True)
+
+
 def silu() -> nn.Module:
     return nn.Sequential(nn.Conv2d(C, C, 1), nn.SiLU())
 
@@ -139,6 +190,31 @@ REASONS = {
     Shifted: "add in 'branch' adds a number that the gate would have to scale",
     Bordered: "pad in 'branch' adds a border that is not zero",
     TokenMixer: "linear in 'branch.mix' has a bias on another axis than the gate",
+    of("shifted left", lambda _, x: 2 - x): (
+        "sub in 'branch' adds a number that the gate would have to scale"
+    ),
+    of("shifted down", lambda _, x: x - 2): (
+        "sub in 'branch' adds a number that the gate would have to scale"
+    ),
+    of("divided", lambda _, x: x.cos() / (4 + x)): (
+        "cos in 'branch' does not let a scaling of its input through"
+    ),
+    of("cubic", lambda _, x: nn.functional.interpolate(x, scale_factor=1.0, mode="bicubic")): (
+        "interpolate in 'branch' interpolates with mode 'bicubic', whose coefficients are partly "
+        "negative"
+    ),
+    of("several of a channel", lambda m, x: nn.functional.conv2d(x, m.kernel, groups=4), 4): (
+        "the parameter 'branch.kernel' is a buffer or shared with another module"
+    ),
+    of("mean of channels", lambda _, x: x.mean(1, keepdim=True).expand(-1, C, -1, -1)): (
+        "expand in 'branch' mixes channels that have different gates"
+    ),
+    matrix_of_attention: (
+        "multi_head_attention_forward in 'branch.attention' hands out its attention matrix as well"
+    ),
+    values_of_all_heads: (
+        "scaled_dot_product_attention in 'branch' shares its values between heads"
+    ),
     silu: "silu in 'branch.1' does not let a scaling of its input through",
 }
 

@@ -4,6 +4,7 @@ itself in float64."""
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import timm
@@ -138,6 +139,92 @@ def test_sums_of_convolutions_are_what_they_add_up_to():
         expected = applied(images, one) + applied(images, other)
         for found in (one.plus(other), other.plus(one)):
             torch.testing.assert_close(applied(images, found), expected)
+
+
+@pytest.mark.parametrize(("groups", "more"), [(1, 1), (2, 4), (4, 2), (2, 1)])
+@pytest.mark.parametrize("sides", [(1, 3), (3, 1)])
+def test_chains_of_convolutions_are_what_they_do_one_after_the_other(sides, groups, more):
+    """One of the two has no sides; only the first may pad, which comes before any bias."""
+    torch.manual_seed(0)
+    images = torch.randn(2, 4, 9, 8).double()
+    first, second = (convolution(4, side, g) for side, g in zip(sides, (groups, more), strict=True))
+    first = replace(first, padding=(2, 1), stride=(1, 1) if sides[0] == 1 else (2, 3))
+    second = replace(second, padding=(0, 0), stride=(2, 3) if sides[0] == 1 else (1, 2))
+    found = first.then(second)
+    torch.testing.assert_close(applied(images, found), applied(applied(images, first), second))
+    assert found.groups == min(groups, more)
+    assert found.sides == (3, 3)
+    assert found.shifted
+
+
+def test_padding_of_two_convolutions_adds_up_where_nothing_was_shifted():
+    torch.manual_seed(0)
+    images = torch.randn(2, 4, 9, 8).double()
+    one = convolution(4, 1)
+    first = replace(one, bias=torch.zeros(4).double(), padding=(1, 0), shifted=False)
+    second = convolution(6, 3)
+    found = first.then(second)
+    assert found.padding == (2, 1)
+    torch.testing.assert_close(applied(images, found), applied(applied(images, first), second))
+    assert found.shifted
+    assert not first.then(first).shifted
+    with pytest.raises(Refusal, match="zeros are padded after a norm or a bias"):
+        one.then(replace(second, padding=(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (convolution(4, 3), replace(convolution(4, 3), padding=(0, 0))),
+        (convolution(4, 1, stride=2), replace(convolution(4, 3), padding=(0, 0))),
+        (replace(convolution(4, 3), shifted=False), replace(convolution(4, 1), padding=(0, 1))),
+    ],
+    ids=["two with sides", "a stride before sides", "sides before padding"],
+)
+def test_chains_that_are_no_convolution_are_refused(first, second):
+    with pytest.raises(Refusal, match=r"^two convolutions with sides above 1 follow each other$"):
+        first.then(second)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_identity_and_a_scale_of_each_channel(axes):
+    function = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[axes]
+    images = torch.randn(2, 4, *[5] * axes).double()
+    plain = ShiftedConvolution.identity(4, axes, images)
+    assert (plain.sides, plain.padding, plain.stride) == ((1,) * axes, (0,) * axes, (1,) * axes)
+    assert (plain.is_pointwise, plain.shifted, plain.macs, plain.sums) == (True, False, 0, 0)
+    assert torch.equal(function(images, plain.kernel, plain.bias, groups=plain.groups), images)
+    scale, shift = torch.randn(4).double(), torch.randn(4).double()
+    found = plain.scaled(scale, shift).scaled(scale, shift)
+    shape = (4, *[1] * axes)
+    expected = (images * scale.view(shape) + shift.view(shape)) * scale.view(shape)
+    torch.testing.assert_close(
+        function(images, found.kernel, found.bias, groups=4), expected + shift.view(shape)
+    )
+    assert found.shifted
+
+
+def test_what_was_merged_is_counted():
+    one = replace(convolution(4, 1), macs=5, sums=1, shifted=False)
+    other = replace(convolution(4, 1), macs=7, sums=2, shifted=False)
+    chain, total = one.then(other), one.plus(other)
+    assert (chain.macs, chain.sums, chain.shifted) == (12, 3, False)
+    assert (total.macs, total.sums, total.shifted) == (12, 4, False)
+    for shifted in (replace(one, shifted=True).plus(other), one.plus(replace(other, shifted=True))):
+        assert shifted.shifted
+
+
+def test_sums_need_one_way_to_treat_the_border():
+    with pytest.raises(Refusal, match=r"^its branches treat the border differently$"):
+        convolution(4, 3).plus(replace(convolution(4, 3), padding=(1, 0)))
+    torch.manual_seed(0)
+    images = torch.randn(2, 4, 9, 8).double()
+    for sides, padding in (((3, 5), (1, 2)), ((5, 1), (2, 0))):
+        kernel = torch.randn(6, 4, *sides).double()
+        wide = replace(convolution(6, 3), kernel=kernel, padding=padding)
+        small = convolution(6, 3, 2)
+        expected = applied(images, wide) + applied(images, small)
+        torch.testing.assert_close(applied(images, wide.plus(small)), expected)
 
 
 @pytest.mark.parametrize("other", [convolution(4, 3, stride=2), convolution(1, 3)])

@@ -145,32 +145,36 @@ def _rows(flow: Flow, node: Node, asked: Asked) -> Way:
     return Way({source.index: row.expand(source.shape)})
 
 
-def _operands(node: Node) -> tuple[list[int], list[object]]:
-    """The tensor operands (nodes) and the plain numbers of an elementwise operation."""
-    given = [*node.arguments[:2], *(node.keywords[k] for k in ("other",) if k in node.keywords)]
-    tensors = [each.index for each in given if isinstance(each, Ref)]
-    return tensors, [each for each in given if not isinstance(each, Ref)]
+def _operands(node: Node) -> list[object]:
+    """The two operands of an elementwise operation, as they are given: by place or by name."""
+    named = {name: [node.keywords[name]] for name in ("input", "other") if name in node.keywords}
+    return [*named.get("input", ()), *node.arguments[:2], *named.get("other", ())]
+
+
+def _tensors(operands: list[object]) -> list[int]:
+    """The nodes among them."""
+    return [each.index for each in operands if isinstance(each, Ref)]
 
 
 def _sum(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    tensors, numbers = _operands(node)
-    numbers = [number for number in numbers if number != 0]
+    operands = _operands(node)
+    tensors = _tensors(operands)
+    numbers = [each for each in operands if not isinstance(each, Ref) and each != 0]
     if len(numbers) == 1 and len(tensors) == 1 and not flow.nodes[tensors[0]].data:
         number = numbers[0]
-        minus = node.operation == "sub" and isinstance(node.arguments[0], Ref)
-        if isinstance(number, int | float) and (node.operation == "add" or minus):
+        if isinstance(number, int | float):
+            # `number - p`, too: it is multiplied where `p - number` is.
+            offset = -number if node.operation == "sub" else number
             ids = broadcast_from(asked[0], flow.nodes[tensors[0]].shape)
-            return [Way({tensors[0]: ids}, offset=-number if minus else number)]
+            return [Way({tensors[0]: ids}, offset=offset)]
     if numbers:
         raise Refusal("adds a number that the gate would have to scale")
     return [Way({each: broadcast_from(asked[0], flow.nodes[each].shape) for each in set(tensors)})]
 
 
 def _product(flow: Flow, node: Node, asked: Asked) -> list[Way]:
-    tensors, _ = _operands(node)
-    if node.operation == "div":
-        if not isinstance(node.arguments[0], Ref):
-            raise Refusal("divides by the tensor to be scaled")
+    tensors = _tensors(_operands(node))
+    if node.operation == "div":  # of tensors: `1 / x` is another operation
         tensors = tensors[:1]
     if len(tensors) == 2 and tensors[0] == tensors[1]:
         raise Refusal("multiplies the tensor with itself")
