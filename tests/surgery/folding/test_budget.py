@@ -222,6 +222,12 @@ def test_greedy_takes_the_cheapest_next():
     assert used < sum(range(len(weights) + 1))
 
 
+def test_greedy_tries_all_where_constants_help():
+    """A loss may fall."""
+    weights = {"a": -1.0, "b": -3.0, "c": 2.0, "d": -2.0}
+    assert greedy(weights, lambda keys: sum(weights[key] for key in keys)) == ["b", "d", "a", "c"]
+
+
 def test_it_is_joint_not_single():
     """Two gates that cancel each other: the curve falls where the second goes, too."""
     costs = {frozenset(): 0.0}

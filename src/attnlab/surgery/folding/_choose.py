@@ -83,7 +83,8 @@ def greedy(keys: Iterable[Key], cost: Callable[[frozenset[Key]], float]) -> list
     cheapest after a fresh trial is taken. Where a key adds no less in larger company, that is the
     order of trying all of them each time, with far fewer trials.
     """
-    waiting = [(0.0, -1, number, key, 0.0) for number, key in enumerate(keys)]
+    # First those that were never tried: what one of them adds may be negative.
+    waiting = [(-inf, -1, number, key, inf) for number, key in enumerate(keys)]
     heapq.heapify(waiting)
     taken: list[Key] = []
     before = 0.0
