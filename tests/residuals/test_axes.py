@@ -1,5 +1,6 @@
 """Which axis of the source each axis of a result is, for every way to move axes; and where the
 channels of a convolution are then."""
+"""Which axis of the source each axis of a result is, and on which axis the channels are."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from attnlab.residuals.graph import axis_order
+from attnlab.residuals.graph import Node, _carried, axis_order
 from attnlab.residuals.recorder import record
 
 MOVES: list[Callable[[Tensor], Tensor]] = [
@@ -33,6 +35,11 @@ class Moves(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.move(x) + 0.0
+
+
+class Returns(Moves):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.move(x)
 
 
 @pytest.mark.parametrize("number", range(len(MOVES)))
@@ -75,3 +82,97 @@ def test_the_axis_of_the_channels(name: str) -> None:
     network = nn.Sequential(nn.Conv2d(3, 5, 1), Moves(move))
     graph, _ = record(network, (torch.zeros(2, 3, 7, 6),), {})
     assert graph.nodes[graph.outputs[0]].channel_axis == axis
+IMAGES, ROWS, LINE = torch.randn(2, 3, 4, 4), torch.randn(2, 6), torch.randn(2, 3, 8)
+KERNELS = {n: torch.randn(5, 3, *[1] * n) for n in (1, 2, 3)}
+CHANNELS: list[tuple[Callable[[Tensor], Tensor], Tensor, int | None]] = [
+    (lambda x: x * 2, IMAGES, 1),
+    (lambda x: x * 2, LINE, None),  # tokens or a signal: it cannot be told
+    (lambda x: F.conv2d(x, KERNELS[2]), IMAGES, 1),
+    (lambda x: F.conv2d(x, KERNELS[2]), IMAGES[0], 0),
+    (lambda x: F.conv1d(x, KERNELS[1]), LINE, 1),
+    (lambda x: F.conv3d(x, KERNELS[3]), torch.randn(2, 3, 2, 2, 2), 1),
+    (
+        lambda x: torch.convolution(
+            x, KERNELS[2], None, [1] * 2, [0] * 2, [1] * 2, False, [0] * 2, 1
+        ),
+        IMAGES,
+        1,
+    ),
+    (lambda x: F.linear(x, torch.randn(5, 6)), ROWS, 1),
+    (lambda x: F.linear(x, torch.randn(5, 4)), IMAGES, 3),
+    (lambda x: F.layer_norm(x, (4,)), IMAGES, 3),
+    (lambda x: F.batch_norm(x, torch.zeros(6), torch.ones(6)), ROWS, 1),
+    (lambda x: F.group_norm(x, 3), LINE, 1),
+    (lambda x: F.instance_norm(x.permute(0, 2, 3, 1)), IMAGES, 3),  # where they were
+    (lambda x: x.permute(0, 2, 3, 1), IMAGES, 3),
+    (lambda x: F.linear(x, torch.randn(5, 6)).t(), ROWS, 0),
+    (lambda x: F.linear(x, torch.randn(5, 4)).mT, IMAGES, 2),
+    (lambda x: x.flatten(2).transpose(1, 2), IMAGES, 2),
+    (lambda x: x.movedim(1, 2), IMAGES, 2),
+    (lambda x: x.flatten(2) @ torch.randn(16, 3), IMAGES, None),
+    (lambda x: F.scaled_dot_product_attention(x, x, x), IMAGES, None),
+    (lambda x: x.mean((1, 2, 3)), IMAGES, None),
+    (lambda x: F.linear(x, torch.randn(4, 4)) + x, IMAGES, 3),  # of the first operand
+    (lambda x: x + F.linear(x, torch.randn(4, 4)), IMAGES, 1),
+    (lambda x: x[..., :1] + F.linear(x, torch.randn(4, 4)), IMAGES, 3),  # of one of its shape
+    (lambda x: torch.cat((x, x), 1), IMAGES, 1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CHANNELS)))
+def test_the_axis_of_channels(number: int) -> None:
+    function, given, axis = CHANNELS[number]
+    graph, _ = record(Returns(function), (given,), {})
+    assert graph.nodes[graph.outputs[0]].channel_axis == axis
+
+
+def test_the_axis_of_channels_after_torchs_attention() -> None:
+    attention, tokens = nn.MultiheadAttention(8, 2), torch.randn(5, 2, 8)
+    graph, _ = record(attention, (tokens, tokens, tokens), {})
+    assert graph.nodes[graph.outputs[0]].channel_axis == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "expected"),
+    [
+        ((2, 3, 4, 4), None, 1),
+        ((2, 3, 4), None, 2),
+        ((2, 3), None, 1),
+        ((2, 3, 4, 5, 6), None, 4),
+        ((2, 3, 4, 4), 3, 3),
+        ((2, 3, 4, 4), 0, 0),
+    ],
+)
+def test_where_channels_are_if_nothing_tells(
+    shape: tuple[int, ...], axis: int | None, expected: int
+) -> None:
+    assert Node(0, "input", shape=shape, channel_axis=axis).channels_on == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "axis", "after", "expected"),
+    [
+        ((2, 8, 4, 4), 1, (6, 8, 4, 4), 1),
+        ((2, 8, 4, 4), 1, (8, 4, 4), 0),
+        ((2, 3, 8), 2, (6, 8), 1),
+        ((2, 8, 4, 4), 1, (2, 8, 16), 1),
+        ((2, 8, 16), 1, (2, 8, 4, 4), 1),
+        ((8, 8, 4, 4), 1, (8, 8, 16), 1),
+        ((2, 1, 4, 4), 1, (2, 1, 1, 16), 2),
+        ((2, 8, 4, 4), 1, (2, 8, 2, 2), 1),
+        ((2, 8, 4, 4), 1, (2, 8), 1),
+        ((8, 8, 4, 4), 1, (8, 8, 2, 2), 1),
+        ((2, 8, 4, 4), 1, (2, 5, 2, 2), 1),
+        ((2, 8, 4, 4), 1, (3, 5, 4, 4), 1),
+        ((8, 4), 0, (6, 4), 0),
+        ((8, 4), 0, (6, 5), None),
+        ((2, 8, 4, 4), 1, (3, 5, 2, 2), None),
+        ((2, 8, 4, 4), 1, (3, 5, 4, 2), None),
+        ((2, 8, 4, 4), 1, (2, 16), None),
+        ((2, 8, 4, 4), 1, (4, 4), None),
+    ],
+)
+def test_where_channels_are_carried(
+    before: tuple[int, ...], axis: int, after: tuple[int, ...], expected: int | None
+) -> None:
+    assert _carried(before, axis, after) == expected

@@ -11,7 +11,9 @@ from torch import nn
 import attnlab
 from attnlab._errors import InputError
 from attnlab.gates import InstanceEnhancementBatchNorm
-from attnlab.residuals import Observer, watchable
+from attnlab.residuals import Observer, SeenGate, watchable
+from attnlab.residuals.form import Multiplier
+from attnlab.residuals.gates import GateSource
 from attnlab.residuals.watching import watching
 from attnlab.surgery.insertion import attachments
 
@@ -311,3 +313,56 @@ def test_a_branch_can_be_replaced_where_it_is_added_in_place(onto, mode):
         # Versions are not counted in inference mode, so that nothing can be said there.
         assert mutated == (onto == "neither" and mode is torch.no_grad)
         assert torch.equal(branch, then) == (onto != "branch")
+
+
+def told(value: torch.Tensor, branch: torch.Tensor | None, axis: int, *multipliers: Multiplier):
+    """A gate of this value, as an observer is told of it."""
+    gate = GateSource("gate", "inserted", nn.Identity(), axis, "", {}, multipliers=multipliers)
+    return SeenGate(gate, value, branch, None, "end")
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "order", "expected"),
+    [
+        ((2, 3, 4, 5), 1, (0, 1, 2, 3), (2, 3, 20)),
+        ((2, 5, 8), 2, (0, 2, 1), (2, 8, 5)),
+        ((2, 4, 5, 8), 3, (0, 3, 1, 2), (2, 8, 20)),
+        ((1, 8), 1, (0, 1), (1, 8, 1)),
+    ],
+)
+def test_values_by_channel(shape, axis, order, expected):
+    value, branch = torch.randn(2, *shape)
+    by_channel = value.permute(order).reshape(expected)
+    assert torch.equal(told(value, None, axis).by_channel(), by_channel)
+    if len(shape) > 2:
+        seen = told(value, branch, axis).pair()
+        assert torch.equal(seen[0], by_channel)
+        assert torch.equal(seen[1], branch.permute(order).reshape(expected))
+
+
+def test_a_gate_is_stretched_along_what_it_multiplies():
+    value, branch = torch.rand(2, 3, 1, 1), torch.rand(2, 3, 4, 5)
+    seen = told(value, branch, 1).pair()
+    assert torch.equal(seen[0], value.view(2, 3, 1).expand(2, 3, 20))
+    assert torch.equal(seen[1], branch.flatten(2))
+
+
+def test_values_of_products_by_channel():
+    scale = Multiplier("size", "parameter", (1, 8))
+    value = torch.rand(1, 8)
+    assert torch.equal(told(value, None, -1, scale).by_channel(), value.view(1, 8, 1))
+    one = Multiplier("size", "state", (2, 5, 1))
+    value = torch.rand(2, 5, 1)
+    assert torch.equal(told(value, None, -1, one).by_channel(), value.view(2, 1, 5))
+    heads = Multiplier("inside", "state", (2, 5, 3, 4), channel_axes=(2, 3))
+    value, branch = torch.rand(2, 2, 5, 3, 4)
+    expected = value.permute(0, 2, 3, 1).reshape(2, 12, 5)
+    assert torch.equal(told(value, None, -1, heads).by_channel(), expected)
+    seen = told(value, branch, -1, heads).pair()
+    assert torch.equal(seen[0], expected)
+    assert torch.equal(seen[1], branch.permute(0, 2, 3, 1).reshape(2, 12, 5))
+    few = Multiplier("size", "state", (5, 4), channel_axes=(1,))  # without the axis of inputs
+    value, branch = torch.rand(5, 4), torch.rand(2, 5, 4)
+    seen = told(value, branch, -1, few).pair()
+    assert torch.equal(seen[0], value.t().expand(2, 4, 5))
+    assert torch.equal(seen[1], branch.transpose(1, 2))

@@ -1,6 +1,7 @@
 """Choosing sites, and the messages when a choice does not exist."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +13,9 @@ from attnlab._errors import SelectionError, SiteError, UnknownNameError
 from attnlab.residuals import find_sites
 from attnlab.residuals.example import run_once
 from attnlab.residuals.where import measured_word, parse_where
+from attnlab.residuals.choose import find_sites, trunk
+from attnlab.residuals.example import run_once
+from attnlab.residuals.where import lies_in, measured_word, parse_where, select, split_inside
 from attnlab.surgery.insertion import attachments
 
 
@@ -33,7 +37,16 @@ def chosen(network, where, gate="ie"):
         ("stages:1,3", [(1, 0), (1, 1), (1, 2), (3, 0), (3, 1), (3, 2)]),
         ("blocks:0,5", [(1, 0), (2, 2)]),
         ("blocks:1.1, 3.2", [(1, 1), (3, 2)]),
+        ("blocks:8", [(3, 2)]),
+        ("stages:2,", [(2, 0), (2, 1), (2, 2)]),
         ("every:4", [(1, 0), (2, 1), (3, 2)]),
+        ("every:1", [(s, b) for s in (1, 2, 3) for b in (0, 1, 2)]),
+        ("code: 100010001 ", [(1, 0), (2, 1), (3, 2)]),
+        ("any:1@0", [(3, 1)]),
+        ("in:layer1", [(1, 0), (1, 1), (1, 2)]),
+        ("in:layer2 blocks:1", [(2, 1)]),
+        ("in:layer3 stages:3", [(3, 0), (3, 1), (3, 2)]),
+        ("in:layer3.1 all", [(3, 1)]),
         ("code:100010001", [(1, 0), (2, 1), (3, 2)]),
         ("random:1@0", [(1, 2), (2, 1), (3, 1)]),  # pinned: the same on every machine
         ("random:2@0", [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]),
@@ -77,6 +90,47 @@ EXISTS = (
             SelectionError,
             f"where='blocks:1.7': 1.7 does not exist in this network. {EXISTS}",
         ),
+        (
+            "blocks:-1",
+            SelectionError,
+            f"where='blocks:-1': -1 does not exist in this network. {EXISTS}",
+        ),
+        (
+            "blocks:0.0",
+            SelectionError,
+            f"where='blocks:0.0': 0.0 does not exist in this network. {EXISTS}",
+        ),
+        (
+            "stages:4,2,11",
+            SelectionError,
+            f"where='stages:4,2,11': 11, 4 does not exist in this network. {EXISTS}",
+        ),
+        (
+            "blocks:2,1,2,1,0",
+            SelectionError,
+            "where='blocks:2,1,2,1,0' names 1, 2 more than once.",
+        ),
+        ("every:2,3", SelectionError, "where='every:2,3': expected one number of at least 1."),
+        (
+            "random:1@ ",
+            SelectionError,
+            "where='random:1@ ': a random choice needs its seed, so that it can be made again: "
+            "random:1@0.",
+        ),
+        (
+            "stages: ,",
+            UnknownNameError,
+            "Unknown selection where = 'stages: ,'. Did you mean 'stages:1,2'? Expected one of: "
+            "stages:1,2, blocks:0,3, blocks:1.0,2.3, every:2, code:1001, random:1@0, any:3@0, "
+            "norms, in:module.",
+        ),
+        (
+            "in:layer4",
+            SelectionError,
+            "where='in:layer4': there is no module 'layer4' in ResNet. Did you mean 'layer3' or "
+            "'layer2' or 'layer1'?",
+        ),
+        ("in:", SelectionError, "where='in:': there is no module '' in ResNet."),
         ("blocks:1,1", SelectionError, "where='blocks:1,1' names 1 more than once."),
         ("blocks:0,1.0", SelectionError, "where='blocks:0,1.0' names one block in two ways."),
         ("every:0", SelectionError, "where='every:0': expected one number of at least 1."),
@@ -326,6 +380,10 @@ def test_a_step_gate_does_not_leave_out_what_a_code_asks_for(network):
         ("in:layer1 softest:1", ("softest", 1)),
         ("stages:1", None),
         ("stiffest", None),
+        ("softest: 3 ", ("softest", 3)),
+        ("in:layer1", None),
+        ("in:layer1 norms", None),
+        ("stages:2", None),
         (None, None),
         (["stiffest:2"], None),
     ],
@@ -378,3 +436,77 @@ def test_sites_are_at_the_ends_of_branches_and_drawn_among_all_unless_told():
     assert {site.position for site in found} == {"end"}
     drawn = find_sites(model, run, "any:7@0", both_ends=False, identity_only=True)
     assert [site.kind for site in drawn] == ["identity"] * 7
+@pytest.mark.parametrize("given", [5, 1.5])
+def test_what_is_no_selection(given):
+    with pytest.raises(SelectionError) as caught:
+        parse_where(given)
+    assert str(caught.value) == (
+        "Expected where to be None, a selection such as 'stages:1,2', a list of module names or a "
+        f"function of a site but got {given}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("in:a", ("a", None)),
+        ("in:a.b all", ("a.b", None)),
+        ("in:a  stages:1, 2 ", ("a", "stages:1, 2")),
+        ("in:a norms", ("a", "norms")),
+        ("norms", (None, "norms")),
+        (["in:a"], (None, ["in:a"])),
+        (None, (None, None)),
+    ],
+)
+def test_a_selection_in_a_module(where, expected):
+    assert split_inside(where) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "lies"),
+    [
+        ("a", "a", True),
+        ("a.b", "a", True),
+        ("ab", "a", False),
+        ("a", "a.b", False),
+        ("a", "", True),
+    ],
+)
+def test_what_lies_in_a_module(name, module, lies):
+    assert lies_in(name, module) is lies
+
+
+def test_sites_that_no_gate_can_act_at(network):
+    """It is said of those that were to choose from."""
+    sites = find_sites(network, run_once(network), None, both_ends=False)
+    refused = [replace(site, refusal=f"reason {n}") for n, site in enumerate(sites)]
+    with pytest.raises(SelectionError) as caught:
+        select(refused, lambda _: False)
+    assert str(caught.value) == (
+        f"where, a function, selects no site. {EXISTS} No gate can act at any of them; of the "
+        "first, reason 0."
+    )
+    with pytest.raises(SelectionError) as caught:
+        select([*refused[:-1], sites[-1]], lambda _: False)
+    assert str(caught.value) == f"where, a function, selects no site. {EXISTS}"
+    assert select(sites, None) == sites
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "expected"),
+    [
+        (
+            "torchvision.models.detection.faster_rcnn",
+            ("backbone", "backbone.body"),
+            "backbone.body",
+        ),
+        ("torchvision.models.detection.faster_rcnn", ("backbone",), "backbone"),
+        ("torchvision.models.detection.faster_rcnn", ("body",), ""),
+        ("torchvision.models.resnet", ("backbone", "backbone.body"), ""),
+    ],
+)
+def test_the_trunk_of_a_detector(kind, parts, expected):
+    made = type("Detector", (type("Generalized", (nn.Module,), {"__module__": kind}),), {})()
+    for name in parts:
+        made.set_submodule(name, nn.Module())
+    assert trunk(made) == expected

@@ -5,7 +5,11 @@ from __future__ import annotations
 TESTS: dict[str, tuple[str, ...]] = {
     "residuals/where.py": ("tests/residuals/test_where.py",),
     "residuals/steps.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
-    "residuals/_detect.py": ("tests/residuals/test_steps.py", "tests/residuals/test_additions.py"),
+    "residuals/_detect.py": (
+        "tests/residuals/test_steps.py",
+        "tests/residuals/test_additions.py",
+        "tests/residuals/test_forms_of_steps.py",
+    ),
     "residuals/choose.py": (
         "tests/surgery/insertion/test_place.py",
         "tests/residuals/test_where.py",
@@ -109,8 +113,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/training/test_checkpoint.py",
         "tests/lab/study/test_proof.py",
     ),
-    "residuals/_arms.py": ("tests/residuals/test_additions.py", "tests/residuals/test_steps.py"),
+    "residuals/_arms.py": (
+        "tests/residuals/test_updates.py",
+        "tests/residuals/test_additions.py",
+        "tests/residuals/test_steps.py",
+    ),
     "residuals/_update.py": (
+        "tests/residuals/test_updates.py",
         "tests/residuals/test_steps.py",
         "tests/residuals/test_additions.py",
         "tests/residuals/test_forms_of_steps.py",
@@ -517,6 +526,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "page/scatter.py": ("tests/lab/pages/test_figures.py",),
     "residuals/products.py": (
         "tests/residuals/test_forms_of_steps.py",
+        "tests/residuals/test_form.py",
+        "tests/residuals/test_steps.py",
         "tests/surgery/insertion/test_heads.py",
     ),
     "residuals/copying.py": ("tests/residuals/test_copying.py",),
@@ -526,6 +537,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_outputs.py",
     ),
     "residuals/padding.py": (
+        "tests/residuals/test_padding.py",
         "tests/surgery/insertion/test_tokens.py",
         "tests/surgery/insertion/test_packed.py",
         "tests/instruments/stiffness/test_transformers.py",

@@ -95,8 +95,8 @@ def place_and_rest(model: nn.Module, where: Where) -> tuple[str, Where]:
     `where` says another, or chooses by names or by a function."""
     module, rest = split_inside(where)
     if module is not None:
-        names = [name for name, _ in model.named_modules()]
-        if module not in names or not module:
+        names = [name for name, _ in model.named_modules() if name]
+        if module not in names:
             raise SelectionError(
                 f"where={where!r}: there is no module {module!r} in {type(model).__name__}."
                 f"{nearest(module, names)}"
