@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnlab._errors import InputError
-from attnlab.residuals.inputs import head, inputs_of
+from attnlab.residuals.inputs import check_finite, head, inputs_of, number_of_inputs
 
 IMAGES = torch.randn(4, 3)
 
@@ -41,7 +41,58 @@ def test_the_first_of_a_batch():
     assert found["flag"] is True
 
 
-@pytest.mark.parametrize("batch", ["photo.png", [], ({1, 2},)])
+def test_the_first_of_a_list_of_images():
+    images = list(torch.arange(6.0).view(3, 1, 2))
+    (taken,) = head((images,), 2)
+    assert [each is image for each, image in zip(taken, images, strict=False)] == [True, True]
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize("tail", [(), (torch.zeros(2),)])
+def test_images_of_one_size_come_together_and_of_several_one_by_one(tail):
+    model = nn.Linear(3, 3).double()
+    same, different = list(torch.randn(2, 3, 4, 4)), [torch.randn(3, 4, 4), torch.randn(3, 5, 4)]
+    ((found,),) = inputs_of((same, *tail), model)
+    assert [each.dtype for each in found] == [torch.float64] * 2
+    assert torch.equal(torch.stack(found), torch.stack(same).double())
+    alone = list(inputs_of((different, *tail), model))
+    assert [tuple(image.shape for image in images) for (images,) in alone] == [
+        ((3, 4, 4),),
+        ((3, 5, 4),),
+    ]
+    assert torch.equal(alone[1][0][0], different[1].double())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "number"),
+    [
+        ((IMAGES, torch.ones(7)), {"x": torch.ones(9)}, 4),
+        ((None, 3), {"flag": True, "x": torch.ones(9, 2)}, 9),
+        (([torch.ones(3), torch.ones(4)],), {}, 2),
+        (([1, 2, 3], [torch.ones(3)]), {}, 1),
+        (([], IMAGES), {}, 4),
+        ((torch.tensor(3.0), IMAGES), {}, 0),
+        ((None,), {}, 0),
+    ],
+)
+def test_how_many_inputs_a_call_has(arguments, keywords, number):
+    assert number_of_inputs(arguments, keywords) == number
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_not_finite(value):
+    bad = torch.tensor([1.0, value])
+    check_finite({"x": IMAGES, "ids": torch.arange(3), "flag": True}, 0)
+    for inputs in (bad, {"x": IMAGES, "nested": [IMAGES, bad]}, ([IMAGES, bad],)):
+        with pytest.raises(InputError) as raised:
+            check_finite(inputs, 7)
+        assert str(raised.value) == (
+            "Batch 7 of the images has values that are not finite. Expected images as the network "
+            "takes them."
+        )
+
+
+@pytest.mark.parametrize("batch", ["photo.png", [], ({1, 2},), ([IMAGES, 3],)])
 def test_others_are_refused(batch):
     with pytest.raises(InputError) as caught:
         next(inputs_of(batch, nn.Identity()))

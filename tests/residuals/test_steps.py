@@ -1,5 +1,8 @@
 """Discovery of residual steps, on networks written to trap it and on real ones of each kind."""
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.surgery.insertion.networks import (
@@ -241,3 +244,130 @@ def test_message_for_an_example_that_does_not_fit():
     assert str(caught.value).startswith(
         "ResNet (torch.float32 on cpu) does not run on an example of shape (1, 3, 32, 32): "
     )
+
+
+def test_one_norm_that_feeds_an_activation_is_named():
+    """Not one that runs twice, nor one that something else reads too."""
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.other, self.twice = (nn.BatchNorm2d(3) for _ in range(3))
+            self.layer = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            x = torch.relu(self.norm(self.layer(x)))
+            x = self.other(x)
+            x = torch.relu(x) * x
+            return torch.relu(self.twice(torch.relu(self.twice(x))))
+
+    with pytest.raises(StepsNotFoundError) as caught:
+        attnlab.steps(Plain(), torch.ones(2, 3, 4, 4))
+    assert str(caught.value) == (
+        "Plain has no residual step. Looked for additions of two feature maps of one shape where "
+        "one was computed from the other, in one run on an input of shape (2, 3, 4, 4): 0 such "
+        "additions, none of them a step.\n"
+        "To put a gate after its norm that feeds an activation (the papers' placement for VGG): "
+        "insert(model, gate, where='norms').\n"
+        "To name sites by hand, pass the modules after whose output a gate is to act: "
+        "insert(model, gate, where=['norm'])."
+    )
+
+
+def test_a_network_without_norms_names_its_first_parts():
+    network = nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), nn.Conv2d(3, 3, 1))
+    with pytest.raises(StepsNotFoundError) as caught:
+        attnlab.steps(network, torch.ones(2, 3, 4, 4))
+    assert str(caught.value).endswith(
+        "0 such additions, none of them a step.\n"
+        "To name sites by hand, pass the modules after whose output a gate is to act: "
+        "insert(model, gate, where=['0', '1'])."
+    )
+
+
+class Ends(nn.Module):
+    """A step, and what becomes of its sum."""
+
+    def __init__(self, after) -> None:
+        super().__init__()
+        self.branch, self.after = Branch(), after
+
+    def forward(self, x):
+        return self.after(self.branch(x) + x)
+
+
+@pytest.mark.parametrize(
+    ("after", "activation"),
+    [
+        (torch.relu, "relu"),
+        (lambda x: torch.nn.functional.gelu(x).exp(), "gelu"),
+        (lambda x: x * 2, ""),
+        (lambda x: torch.relu(x) + 2 * x, ""),  # something else reads it
+        (lambda x: torch.nn.functional.glu(x, 1), ""),  # half of the channels
+        (lambda x: x, ""),
+    ],
+)
+def test_the_activation_of_a_sum(after, activation):
+    found = attnlab.steps(Ends(after), torch.ones(2, 8, 4, 4))
+    assert found[0].activation == activation
+    assert found[0].branch_operand == 0
+    assert found[0].owner_calls == 1
+    assert not found[0].branch_shared
+
+
+def test_which_additions_could_be_a_step():
+    key = attnlab.steps(Ends(torch.relu), torch.ones(2, 8, 4, 4))[0].key
+    assert (key.owner, key.call, key.axes, key.channel_axis, key.channels) == ("", 0, 4, 1, 8)
+    assert (key.addition, key.plain) == (0, True)
+    assert key.could_be((5, 8, 7, 9))
+    assert not key.could_be((5, 8, 7, 9), plain=False)
+    assert not key.could_be((5, 7, 8, 8))
+    assert not key.could_be((5, 8, 7))
+    assert not key.could_be((5, 8, 7, 9, 9))
+    minus = replace(key, plain=False)
+    assert minus.could_be((5, 8, 7, 9), plain=False)
+    assert not minus.could_be((5, 8, 7, 9))
+
+
+def test_a_step_as_a_line():
+    (step,) = attnlab.steps(Ends(torch.relu), torch.ones(2, 8, 4, 4))
+    line = str(step)
+    place = step.source
+    assert re.fullmatch(r"test_steps\.py:\d+", place)
+    assert (
+        line == f"1.0     identity                            8×4×4          X + f(X)       {place}"
+    )
+    later = replace(step, stage=2, block=11, part=1)
+    assert later.label == "2.11:1"
+
+
+def test_stages_blocks_and_parts_are_numbered():
+    """A stage begins where the state has another size, or at a projection."""
+
+    class Double(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = Branch(), Branch()
+
+        def forward(self, x):
+            x = x + self.one(x)
+            return x + self.two(x)
+
+    class Project(nn.Module):
+        def __init__(self, stride: int) -> None:
+            super().__init__()
+            self.short, self.branch = nn.Conv2d(8, 8, 1, stride), Branch()
+            self.pool = nn.MaxPool2d(stride) if stride > 1 else nn.Identity()
+
+        def forward(self, x):
+            return self.short(x) + self.branch(self.pool(x))
+
+    network = nn.Sequential(
+        Double(), Ends(nn.Identity()), Project(1), Double(), Project(2), nn.MaxPool2d(2), Double()
+    )
+    found = attnlab.steps(network, torch.ones(2, 8, 16, 16))
+    assert [step.label for step in found] == [
+        *["1.0", "1.0:1", "1.1"],
+        *["2.0", "2.1", "2.1:1"],
+        *["3.0", "4.0", "4.0:1"],
+    ]
