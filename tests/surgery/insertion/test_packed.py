@@ -13,6 +13,16 @@ from torch.nn import functional
 
 import attnlab
 from attnlab import _errors
+from attnlab.residuals.steps import StepKey
+from attnlab.surgery.insertion._causal import MUCH
+from attnlab.surgery.insertion._packed import (
+    _first_changes_others,
+    _first_sequence,
+    _groups,
+    _rows,
+    _twice,
+    _with_another_first,
+)
 
 POOLING = ["se", "eca", "step", "cbam"]
 IMAGES = torch.randn(2, 3, 32, 32, dtype=torch.double, generator=torch.Generator().manual_seed(2))
@@ -242,3 +252,98 @@ def test_inputs_are_first_where_tokens_are_drawn_at_random():
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.ViTMAEConfig(image_size=32, patch_size=8, intermediate_size=48, **sizes)
     attnlab.insert(transformers.ViTMAEModel(config).eval(), "se", example=IMAGES[:1].float())
+
+
+def test_a_call_for_twice_the_inputs() -> None:
+    """What has as many rows as there are inputs comes twice, wherever it lies."""
+    rows, other, number = torch.arange(6.0).view(2, 3), torch.ones(3, 2), torch.tensor(4)
+    given = ((rows, other), {"number": number, "sizes": [(1, 2), (3, 4)], "deep": {"x": [rows]}})
+    for lists in (True, False):
+        (first, same), named = _twice(given, 2, lists)
+        assert torch.equal(first, torch.cat((rows, rows)))
+        assert same is other
+        assert named["number"] is number
+        assert named["sizes"] == [(1, 2), (3, 4)] * (2 if lists else 1)
+        assert torch.equal(named["deep"]["x"][0], torch.cat((rows, rows)))
+    assert _twice("text", 4, True) == "text"
+    assert _twice([1, 2, 3], 2, True) == [1, 2, 3]
+
+
+def test_how_many_inputs_a_call_is_of() -> None:
+    rows = torch.ones(3, 2)
+    assert _rows(((torch.tensor(4), rows), {"x": torch.ones(5)})) == 3
+    assert _rows(((), {"x": [rows]})) == 3
+    assert _rows((("text",), {})) == 0
+
+
+def test_a_call_with_another_first_input() -> None:
+    """Whole numbers stay whole numbers that there may be; masks and kinds of tokens stay."""
+    images, text = torch.ones(2, 3, 2), torch.tensor([[5, 0, 7], [1, 2, 3]])
+    kept = [
+        torch.ones(2, 3).bool(),
+        torch.tensor([[0, 1], [1, 1]]),
+        torch.ones(3, 2),
+        torch.tensor(4.0),
+        torch.zeros(2, 0),
+        "text",
+    ]
+    (found, *same), named = _with_another_first(((images, *kept), {"text": [text]}), 2)
+    assert all(a is b for a, b in zip(same, kept, strict=True))
+    torch.testing.assert_close(found[0], 1 + MUCH * torch.linspace(-1, 1, 6).view(3, 2))
+    assert torch.equal(found[1], images[1])
+    assert torch.equal(images, torch.ones(2, 3, 2))
+    (other,) = named["text"]
+    assert other.tolist() == [[4, 1, 6], [1, 2, 3]]
+    assert text.tolist() == [[5, 0, 7], [1, 2, 3]]
+    twos = torch.tensor([[2, 0], [0, 0]])
+    assert _with_another_first(twos, 2).tolist() == [[1, 1], [0, 0]]
+    assert _with_another_first((twos,), 2)[0].tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("row", "by", "changes"), [(1, 1e-3, True), (2, -1e-3, True), (0, 1.0, False), (1, 1e-8, False)]
+)
+def test_another_first_input_changes_others(row: int, by: float, changes: bool) -> None:
+    state = torch.full((3, 2, 4), 0.5, dtype=torch.double)
+    changed = state.clone()
+    changed[row, 1, 2] += by
+    assert _first_changes_others(state, changed, 3) is changes
+    assert not _first_changes_others(state, changed, 6)  # inputs are not along the first axis
+    assert not _first_changes_others(state, changed[:, :1], 3)
+
+
+def test_sets_that_overlap_are_one_group() -> None:
+    def sets(*members: tuple[int, ...]) -> list[Tensor]:
+        return [torch.tensor([place in each for place in range(6)]) for each in members]
+
+    assert _groups(sets((0, 1), (2, 3))) == 2
+    assert _groups(sets((0, 1), (2, 3), (1, 2))) == 1
+    assert _groups(sets((0, 1), (1, 2), (4, 5), (3, 4))) == 2
+    assert _groups(sets((0,), (2, 3), (5,))) == 1  # one token alone is no text
+    assert _groups(sets((0, 1), (2, 3), (4, 5))) == 3
+    assert _groups(sets((0, 1), (4, 5), (0, 5))) == 1
+    assert _groups([]) == 0
+
+
+def test_the_first_sequence_ends_where_the_shape_changes() -> None:
+    def key(number: int) -> StepKey:
+        return StepKey("", number, 3, 2, 4, 0)
+
+    shapes = [(1, 8, 4), (1, 8, 4), (1, 4, 4), (1, 8, 4)]
+    states = {key(n): (torch.zeros(shape),) * 2 for n, shape in enumerate(shapes)}
+    assert _first_sequence(states) == [key(0), key(1)]
+
+
+@pytest.mark.parametrize(("tokens", "valid"), [(4, 2), (9, 7)])
+def test_two_tokens_at_one_end_may_be_padding(tokens: int, valid: int) -> None:
+    for seen in (padded(tokens, valid), padded(tokens, valid).flip(0, 1)):
+        with pytest.raises(_errors.SiteError, match="looks over all tokens"):
+            attnlab.insert(Sequences(seen), "se", example=TOKENS[:, :tokens])
+
+
+def test_one_token_that_only_reads_the_others_is_no_padding():
+    """A class token at the end."""
+    seen = torch.ones(9, 9).bool()
+    seen[1:, 0] = False
+    _, receipt = attnlab.insert(Sequences(seen), "se", example=TOKENS)
+    assert len(receipt.sites) == 3
