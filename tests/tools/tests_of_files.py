@@ -632,6 +632,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/repair/test_resume.py",
     ),
     "surgery/shortening/operation.py": (
+        "tests/instruments/removal/test_operation.py",
         "tests/instruments/removal/test_surgery.py",
         "tests/instruments/removal/test_language.py",
     ),
