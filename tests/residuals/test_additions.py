@@ -321,6 +321,35 @@ def test_two_steps_of_one_state_side_by_side_are_merged(normed):
     assert sorted(found(model, TOKENS)) == ["1 identity", "1.low identity", "1.mlp identity"]
 
 
+class StateSpace(nn.Module):
+    """A branch that ends in `scan(x) + D x`, with what `feed` makes of x, or two steps of it."""
+
+    def __init__(self, feed, after: bool = True) -> None:
+        super().__init__()
+        self.inside, self.scan, self.out = nn.Linear(8, 8), Branch1d(8), nn.Linear(8, 8)
+        self.learned = nn.Parameter(torch.ones(8))
+        self.feed, self.after = feed, after
+
+    def forward(self, x):
+        inner = self.inside(x)
+        made = self.out(self.scan(inner) + self.feed(self, inner))
+        return x + made if self.after else made
+
+
+@pytest.mark.parametrize(
+    ("feed", "after", "steps"),
+    [
+        (lambda m, x: x * m.learned, True, 1),
+        (lambda m, x: x * m.learned, False, 1),  # in no branch
+        (lambda _, x: 0.5 * x, True, 2),
+        (lambda _, x: x, True, 2),
+        (lambda m, x: x / m.learned, True, 2),
+    ],
+)
+def test_what_a_state_space_model_feeds_through_is_a_part_of_its_branch(feed, after, steps):
+    assert len(found(StateSpace(feed, after), TOKENS)) == steps
+
+
 def test_a_long_shortcut_around_steps_stays_a_step():
     class Long(nn.Module):
         def __init__(self) -> None:

@@ -226,6 +226,17 @@ def test_images_of_two_sizes_do_not_run_together() -> None:
     assert [tuple(part.inputs.shape) for part in found.choosing] == [(10, 1, 4, 4), (10, 1, 6, 6)]
 
 
+def test_tensors_and_dictionaries_do_not_run_together():
+    images = torch.ones(10, 2)
+    found = halves(nn.Identity(), [images, {"x": images}, {"x": images}, images])
+    assert [type(part.inputs) for part in found.choosing] == [
+        torch.Tensor,
+        dict,
+        dict,
+        torch.Tensor,
+    ]
+
+
 def test_batches_with_classes_and_without_do_not_run_together():
     images = torch.arange(10.0)[:, None]
     found = halves(nn.Identity(), [(images, torch.arange(10)), images, images + 10] * 2)

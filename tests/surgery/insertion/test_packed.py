@@ -123,6 +123,13 @@ def test_texts_that_never_change_each_other_are_found(seen):
         attnlab.insert(Sequences(seen), "se", example=TOKENS)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_one_packed_row_of_two_is_enough(first):
+    seen = torch.stack([blocks(5, 4), blocks(9)] if first else [blocks(9), blocks(5, 4)])
+    with pytest.raises(_errors.SiteError, match="packs several images or texts into one"):
+        attnlab.insert(Sequences(seen), "se", example=TOKENS.repeat(2, 1, 1))
+
+
 @pytest.mark.parametrize("seen", [blocks(9), neighbours(9)], ids=["everyone", "neighbours"])
 def test_one_text_is_not_taken_for_several(seen):
     _, receipt = attnlab.insert(Sequences(seen), "se", example=TOKENS)
