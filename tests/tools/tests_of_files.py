@@ -177,6 +177,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_own_gates.py",
     ),
     "surgery/folding/_plan.py": (
+        "tests/surgery/folding/test_plan.py",
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_own_gates.py",
         "tests/surgery/folding/test_refusals.py",
@@ -601,6 +602,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_scales.py",
         "tests/surgery/folding/test_reparameterise.py",
     ),
+    "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
+    "surgery/folding/_own_gates.py": (
+        "tests/surgery/folding/test_plan.py",
+        "tests/surgery/folding/test_own_gates.py",
+    ),
+    "surgery/folding/_scales.py": ("tests/surgery/folding/test_scales.py",),
     "surgery/folding/_shifted.py": ("tests/surgery/folding/test_reparameterise.py",),
     "surgery/insertion/_causal_maps.py": ("tests/surgery/insertion/test_causal_maps.py",),
     "surgery/insertion/_exchange.py": (
