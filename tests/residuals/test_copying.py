@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import attnlab
-from attnlab.residuals.copying import deep_copy
+from attnlab.residuals.copying import deep_copy, double_deep_copy, double_on_cpu
 
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -170,3 +170,141 @@ def test_nothing_is_collected_while_copying(enabled: bool) -> None:
         gc.callbacks.remove(note)
         gc.enable()
     assert len(seen) <= 4  # one that was due before, or after
+
+
+class Holds(nn.Module):
+    """Holds an object under two names, and in a list."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.one, self.other, self.several = value, value, [value, (value, 1)]
+
+
+class Plain:
+    """Attributes alone."""
+
+    def __init__(self) -> None:
+        self.numbers, self.me = [1, 2], self
+
+
+class Slotted:
+    __slots__ = ("numbers",)
+
+    def __init__(self) -> None:
+        self.numbers = [1, 2]
+
+
+class Counts(list):
+    """A list with an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__([1, 2])
+        self.numbers = [3]
+
+
+class Stateful(Plain):
+    """Says what of it is kept."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"numbers": self.numbers, "kept": True}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, restored=True)
+
+
+class Keyed(dict):
+    def __init__(self) -> None:
+        super().__init__(numbers=[1, 2])
+
+
+VALUES = {
+    "plain": Plain,
+    "slots": Slotted,
+    "a list": Counts,
+    "its own state": Stateful,
+    "a dictionary": Keyed,
+    "a set": lambda: {1, 2},
+    "a tuple": lambda: (1, [2, 3]),
+    "numbers": lambda: (1, 2.0, "three"),
+    "a key that is copied": lambda: {Plain(): [1]},
+    "a view": lambda: torch.arange(6.0).view(2, 3).t(),
+    "a leaf": lambda: torch.ones(2, requires_grad=True),
+    "whole numbers": lambda: torch.arange(3),
+    "a sparse tensor": lambda: torch.eye(2).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_whatever_a_module_holds(name: str) -> None:
+    network = Holds(VALUES[name]())
+    ours, theirs = deep_copy(network), copy.deepcopy(network)
+    for made in (ours, theirs):
+        assert made.one is made.other is made.several[0] is made.several[1][0]
+        assert type(made.one) is type(network.one)
+        assert (made.one is network.one) is (name == "numbers")
+        assert made.layer is not network.layer
+    if isinstance(network.one, torch.Tensor):
+        assert torch.equal(ours.one.to_dense(), network.one.to_dense())
+        assert ours.one.layout == network.one.layout
+        assert ours.one.requires_grad == network.one.requires_grad
+        if not network.one.is_sparse:
+            assert ours.one.stride() == theirs.one.stride()
+            assert ours.one.data_ptr() != network.one.data_ptr()
+    elif hasattr(network.one, "numbers"):
+        assert ours.one.numbers == network.one.numbers
+        assert ours.one.numbers is not network.one.numbers
+        assert vars(theirs.one).keys() == vars(ours.one).keys() if name != "slots" else True
+        assert getattr(ours.one, "me", ours.one) is ours.one
+    elif name == "a key that is copied":
+        ((key, value),) = ours.one.items()
+        assert key not in network.one
+        assert value == [1]
+    else:
+        assert ours.one == network.one
+
+
+class Half(nn.Module):
+    """Parameters and buffers of several types; two of them share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3).half()
+        self.again, self.frozen = self.layer, nn.Linear(3, 3).double()
+        self.frozen.weight.requires_grad_(False)
+        self.register_buffer("table", torch.rand(3, dtype=torch.bfloat16))
+        self.register_buffer("steps", torch.arange(3))
+        self.register_buffer("nothing", None)
+        memory = torch.arange(6.0)
+        self.register_buffer("first", memory[:3])
+        self.register_buffer("rest", memory[3:])
+
+
+@pytest.mark.parametrize("function", [double_deep_copy, double_on_cpu])
+def test_a_copy_in_double(function) -> None:
+    network = Half()
+    ours, theirs = function(network), copy.deepcopy(network).double()
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for name, value in theirs.state_dict(keep_vars=True).items():
+        found = ours.state_dict(keep_vars=True)[name]
+        assert type(found) is type(value), name
+        assert found.dtype == value.dtype == (torch.int64 if name == "steps" else torch.float64)
+        assert torch.equal(found, value)
+        assert found.requires_grad is value.requires_grad
+        assert found.data_ptr() != network.state_dict()[name].data_ptr()
+    assert ours.again is ours.layer
+    assert network.layer.weight.dtype == torch.float16
+
+
+def test_what_the_memo_has_is_taken_in_double_too() -> None:
+    network, other = Half(), nn.Parameter(torch.zeros(3))
+    made = double_deep_copy(network, {id(network.layer.bias): other})
+    assert made.layer.bias.dtype == torch.float64  # cast, as all of the copy
+    assert torch.equal(made.layer.bias, torch.zeros(3).double())
+
+
+def test_a_network_elsewhere_in_double_is_on_the_cpu() -> None:
+    with torch.device("meta"):
+        network = nn.Linear(2, 2)
+    with pytest.raises(NotImplementedError, match="meta"):  # it has no values to take along
+        double_on_cpu(network)

@@ -40,6 +40,8 @@ def test_several_answers_are_taken_together() -> None:
     found = total_change([BEFORE, scale, odd], [AFTER, scale + 1, changed])
     assert found == pytest.approx(((1 + 2 + 4) / (25 + 2500 + 5 + 1)) ** 0.5)
     assert total_change([odd], [changed.nan_to_num()]) == inf
+    assert total_change([odd], [changed.nan_to_num(posinf=5.0)]) == inf
+    assert total_change([changed.nan_to_num(posinf=5.0)], [odd]) == inf
     assert total_change([odd[:, :1]], [odd[:, :1]]) == inf  # nothing is left to compare
     largest, size, _ = largest_change([(scale, scale + 1), (odd, changed), (BEFORE, AFTER)])
     assert (largest, size) == (2, 40)
@@ -110,8 +112,9 @@ def test_outputs_on_the_meta_device() -> None:
     assert compared((ONE, meta), (TWO, meta)) == Change(
         None, None, "the network is on the meta device"
     )
-    seen = Answer(None, 0, seen={("head", 0): meta})
-    assert change_between(seen, seen).compared == "the network is on the meta device"
+    for more in ({}, {("other", 0): ONE}):  # a part of it may be elsewhere
+        seen = Answer(None, 0, seen={("head", 0): meta, **more})
+        assert change_between(seen, seen).compared == "the network is on the meta device"
 
 
 def test_what_was_seen_is_compared_in_place_of_the_output() -> None:
