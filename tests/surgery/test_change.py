@@ -98,6 +98,13 @@ WHOLE = torch.tensor([1, 2, 3])
             "2 of 4 values are not finite, both times",
             0.25,
         ),
+        (
+            (torch.ones(0), ONE * inf),
+            (torch.ones(0), ONE * inf),
+            None,
+            "2 of 2 values are not finite, both times",
+            None,
+        ),
         (ONE, ONE.clone(), 0.0, "", 0.0),
     ],
 )

@@ -57,6 +57,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_constants.py",
         "tests/surgery/folding/test_fuse.py",
         "tests/surgery/folding/test_budget.py",
+        "tests/surgery/folding/test_detectors.py",
+        "tests/surgery/repair/test_distil.py",
     ),
     "instruments/stiffness/metrics.py": (
         "tests/instruments/stiffness/test_metrics.py",
@@ -603,6 +605,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_reparameterise.py",
     ),
     "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
+        "tests/surgery/repair/test_distil.py",
+    ),
     "surgery/folding/_own_gates.py": (
         "tests/surgery/folding/test_plan.py",
         "tests/surgery/folding/test_own_gates.py",
@@ -614,6 +618,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_methods.py",
         "tests/surgery/insertion/test_exchanges.py",
         "tests/surgery/insertion/test_marked.py",
+        "tests/surgery/insertion/test_carried.py",
     ),
     "surgery/insertion/_packed.py": ("tests/surgery/insertion/test_packed.py",),
     "surgery/insertion/_streams.py": ("tests/surgery/insertion/test_streams.py",),

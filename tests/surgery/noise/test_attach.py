@@ -278,6 +278,98 @@ def test_of_many_norms_the_first_three_and_the_last_are_listed() -> None:
     assert line(4) == "  norms       4: 0, 1, 2, 3"
     assert line(5) == "  norms       5: 0, 1, 2, … 4"
     assert line(9) == "  norms       9: 0, 1, 2, … 8"
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(1, "0"), (4, "0, 1, 2, 3"), (5, "0, 1, 2, … 4"), (9, "0, 1, 2, … 8")],
+)
+def test_a_receipt_names_up_to_four_norms(number: int, named: str) -> None:
+    made = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(number)))
+    assert str(noise.attach(made, noise.batch(2), "test")) == (
+        f"batch statistics of 2, in test\n  norms       {number}: {named}"
+    )
+
+
+def test_noise_by_its_numbers() -> None:
+    given = (noise.constant(0.8, -0.5), noise.random(0.25, "layer"), noise.batch(3))
+    assert [each.label for each in given] == [
+        "constant (0.8, -0.5)",
+        "random σ = 0.25 per layer",
+        "batch statistics of 3",
+    ]
+    assert [each.strength for each in given] == [(0.8, -0.5), (0.25,), (3,)]
+    assert [each.default_during for each in given] == ["both", "training", "training"]
+    assert given[0].draw(4, 3, X) == (0.8, -0.5)
+    for per, shape in (("layer", (1,)), ("channel", (3,)), ("image", (4, 3))):
+        like = torch.ones(1, dtype=torch.float64)
+        scale, shift = noise.random(0.0, per).draw(4, 3, like)  # type: ignore[arg-type]
+        assert scale.shape == shift.shape == shape
+        assert scale.dtype == shift.dtype == torch.float64
+        assert bool((scale == 1).all() and (shift == 0).all())
+
+
+@pytest.mark.parametrize("number", [True, 2.0, 1, -2])
+def test_a_batch_is_a_whole_number_of_two_images_or_more(number: Any) -> None:
+    assert message(OptionError, noise.batch, number) == (
+        "Expected n to be a whole number of at least 2, because one value has no variance, but got "
+        f"{number!r}."
+    )
+
+
+class ChannelNorm(nn.Module):
+    """A norm by its name, without layers in it; a part of it is of no class that is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+        self.weight = nn.Parameter(torch.ones(3))
+
+
+class NormBlock(nn.Module):
+    """No norm, whatever its name: it has layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.LayerNorm(3)
+
+
+def test_what_is_a_norm_and_what_is_not_reached() -> None:
+    made = nn.ModuleDict(
+        {
+            "one": ChannelNorm(),
+            "block": NormBlock(),
+            "batch": nn.BatchNorm2d(3),
+        }
+    )
+    receipt = noise.attach(made, noise.random(0.1))
+    assert receipt.norms == ("block.norm", "batch")
+    assert receipt.others == ("one (ChannelNorm)",)
+    receipt = noise.attach(made, noise.batch(2))
+    assert receipt.norms == ("batch",)
+    assert receipt.others == ("one (ChannelNorm)", "block.norm")
+    assert list(noise.carried(made)) == ["block.norm", "batch"]
+    assert noise.carried(made)["batch"] == (
+        (noise.random(0.1), "training"),
+        (noise.batch(2), "training"),
+    )
+    alone = nn.BatchNorm2d(3)
+    assert noise.attach(alone, noise.constant(1, 0)).norms == ("",)
+    assert noise.carried(alone) == {"": ((noise.constant(1, 0), "both"),)}
+    noise.detach(alone)
+    assert noise.carried(alone) == {}
+    assert not alone._forward_pre_hooks
+
+
+def test_a_network_without_a_place_for_noise_of_a_batch() -> None:
+    none = nn.Sequential(nn.Linear(3, 3))
+    assert message(InputError, noise.attach, none, noise.batch(4)) == (
+        "Sequential has no BatchNorm, so there is no place for noise (batch statistics of 4). "
+        "Choose a network with norms."
+    )
+    other = nn.Sequential(nn.InstanceNorm2d(3))
+    assert message(InputError, noise.attach, other, noise.constant(1, 0)) == (
+        "Sequential has no BatchNorm, LayerNorm or GroupNorm, so there is no place for noise "
+        "(constant (1, 0)). It has 0 (InstanceNorm2d). Choose a network with norms."
+    )
 
 
 class Twice(nn.BatchNorm2d):

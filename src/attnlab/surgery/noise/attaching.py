@@ -195,16 +195,16 @@ def _found(network: nn.Module) -> tuple[dict[str, nn.Module], list[str]]:
     """Norms that can carry noise, and other modules that are norms by their name."""
     norms: dict[str, nn.Module] = {}
     others: list[str] = []
-    skipped: tuple[str, ...] = ()
+    skipped: str | None = None  # what lies in a module comes right after it
     for name, module in network.named_modules():
-        if skipped and name.startswith(skipped):
+        if skipped is not None and name.startswith(skipped):
             continue
-        inside = (f"{name}.",) if name else ("",)
+        inside = f"{name}." if name else ""
         if isinstance(module, Gate):
-            skipped += inside
+            skipped = inside
         elif isinstance(module, _NORMS):
             norms[name] = module
-            skipped += inside  # a norm's own parts are its business: IEBN has a gate
+            skipped = inside  # a norm's own parts are its business: IEBN has a gate
         elif "norm" in type(module).__name__.lower() and not _has_layers(module):
             others.append(f"{name} ({type(module).__name__})")
     return norms, others
