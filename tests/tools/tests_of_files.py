@@ -552,6 +552,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "surgery/insertion/_masks.py": ("tests/surgery/insertion/test_tokens.py",),
     "residuals/recorder.py": (
+        "tests/residuals/test_recorder.py",
         "tests/residuals/test_steps.py",
         "tests/residuals/test_axes.py",
     ),

@@ -53,6 +53,15 @@ def test_it_finds_back_on_images_it_did_not_see():
     )
 
 
+def test_who_is_told_and_where_it_is_kept_are_no_settings():
+    for other in (Distil(report=print), Distil(checkpoints="folder")):
+        assert other == Distil()
+        assert (
+            repr(other) == repr(Distil()) == "Distil(epochs=10, lr=0.001, moving='taken', seed=0)"
+        )
+    assert Distil(seed=1) != Distil()
+
+
 class Two(nn.Module):
     """Two small answers of different sizes."""
 
