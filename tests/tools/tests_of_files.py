@@ -43,6 +43,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_own_gates.py",
     ),
     "surgery/folding/_walk.py": (
+        "tests/surgery/folding/test_receipts.py",
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_refusals.py",
         "tests/surgery/folding/test_language.py",
@@ -54,6 +55,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "surgery/folding/_means.py": ("tests/surgery/folding/test_constants.py",),
     "surgery/folding/fold.py": (
+        "tests/surgery/folding/test_receipts.py",
         "tests/surgery/folding/test_constants.py",
         "tests/surgery/folding/test_fuse.py",
         "tests/surgery/folding/test_budget.py",
