@@ -439,3 +439,31 @@ def test_a_channel_without_energy_has_the_plain_mean():
     tap = Tap(mean=torch.tensor([0.25, 0.5]).double())
     energy = _Energy(torch.tensor([0.0, 4.0]).double(), torch.tensor([0.0, 3.0]).double())
     assert _least_squares(tap, energy).tolist() == [0.25, 0.75]
+
+
+def test_the_energy_of_a_branch_weighs_its_gate():
+    """Sums over images and places, batch by batch; a gate may be one row for all images."""
+    torch.manual_seed(0)
+    branches, gates = torch.rand(2, 4, 3).double(), torch.rand(2, 4, 3, 1)
+    energy = _Energy()
+    for branch, gate in zip(branches, (gates[0], gates[1, :1]), strict=True):
+        energy.now = branch
+        energy.see(gate)
+    torch.testing.assert_close(energy.of_branch, branches.sum((0, 1)))
+    gated = (gates[0, :, :, 0] * branches[0]).sum(0) + (gates[1, :1, :, 0] * branches[1]).sum(0)
+    torch.testing.assert_close(energy.of_gated, gated)
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_energy_of_each_place(channels, padded):
+    torch.manual_seed(0)
+    gate, branch = torch.rand(2, channels, 5), torch.rand(2, 3, 5)
+    valid = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1.0]]).double()
+    energy = _Energy()
+    for _ in range(2):
+        energy.see_places(gate, branch, valid if padded else None)
+    counted = valid[:, None] if padded else torch.ones(2, 1, 5)
+    squares = branch.double().square() * counted
+    torch.testing.assert_close(energy.of_branch, 2 * squares.sum((0, 2)))
+    torch.testing.assert_close(energy.of_gated, 2 * (gate.double() * squares).sum((0, 2)))
