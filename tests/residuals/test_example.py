@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import attnlab
 from attnlab._errors import InputError
@@ -298,3 +298,18 @@ def test_work_of_products_of_lists():
     with FlopCounterMode(display=False) as counter:
         model(x)
     assert measure(model, x)[1] == counter.get_total_flops() // 2 == 3 * 125
+
+
+def test_work_by_a_formula_that_is_given_tensors(monkeypatch):
+    """As other libraries may register it."""
+
+    def formula(x, *, out_val):
+        assert isinstance(x, torch.Tensor)
+        return 6 * out_val.numel()
+
+    class Sine(nn.Module):
+        def forward(self, x):
+            return x.sin()
+
+    monkeypatch.setitem(flop_registry, torch.ops.aten.sin, formula)
+    assert measure(Sine(), torch.ones(2, 5))[1] == 3 * 10

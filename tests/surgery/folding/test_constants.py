@@ -51,7 +51,7 @@ def test_two_gates_in_one_place():
     network = stir(Residual(nn.Conv2d(C, C, 3, padding=1), nn.Identity(), C, 1)).double().eval()
     data = [3 * batch.double() for batch in batches(3, 6, C)]
     network = stir_gates(attnlab.insert(network, "se+ie", example=data[0])[0])
-    means, changes = [], []
+    means, changes, spreads = [], [], []
     for _, attachment in attachments(network):
         seen = []
         note = attachment.gate.register_forward_hook(lambda _, __, gate: seen.append(gate))  # noqa: B023
@@ -59,6 +59,8 @@ def test_two_gates_in_one_place():
             expected, *_ = [network(batch) for batch in data]
         note.remove()
         means.append(torch.cat(seen).mean(0, keepdim=True))
+        deviations = (torch.cat(seen) - means[-1]).square().mean(0).sum().sqrt()
+        spreads.append(float(deviations / means[-1].norm()))
         put = attachment.gate.register_forward_hook(lambda _, __, ___: means[-1])
         with torch.no_grad():
             changes.append(float((network(data[0]) - expected).norm() / expected.norm()))
@@ -66,6 +68,8 @@ def test_two_gates_in_one_place():
     plain, receipt = attnlab.fold_constants(network, data, tolerance=1.0)
     assert abs(changes[0] - changes[1]) > 0.01 * max(changes)
     assert receipt.rows[0].predicted_change == pytest.approx(max(changes), rel=1e-9)
+    assert abs(spreads[0] - spreads[1]) > 0.01 * max(spreads)
+    assert receipt.rows[0].spread == pytest.approx(max(spreads), rel=1e-9)
     product = (means[0] * means[1]).reshape(-1, 1, 1, 1)
     assert relative(network.branch.weight * product, plain.branch.weight) <= 1e-14
 
@@ -143,6 +147,44 @@ def test_constant_gates_are_folded_without_error():
         assert relative(network(data[0]), plain(data[0])) <= 1e-12
 
 
+class Less(nn.Module):
+    """What is left of the answers when most of those to some images is taken away."""
+
+    def __init__(self, network: nn.Module, images: torch.Tensor) -> None:
+        super().__init__()
+        self.network = network
+        with torch.no_grad():
+            self.register_buffer("most", 0.999 * network(images))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x) - self.most
+
+
+def test_a_change_above_the_tolerance_keeps_the_gate():
+    """Its spread may be small all the same."""
+    torch.manual_seed(0)
+    network = Residual(nn.Conv2d(C, C, 3, padding=1), nn.Identity(), C, 1).double().eval()
+    data = [3 * batch.double() for batch in batches(3, 6, C)]
+    network = Less(attnlab.insert(network, "se", example=data[0])[0], data[0])
+    _, receipt = attnlab.fold_constants(network, data, tolerance=99.0)
+    (row,) = receipt.rows
+    assert row.predicted_change > 10 * row.spread
+    for tolerance, kept in (
+        (row.predicted_change * 1.001, ""),
+        (
+            row.predicted_change * 0.999,
+            f"its mean would change the output by {row.predicted_change:.2g}, more than "
+            f"{row.predicted_change * 0.999:g}",
+        ),
+        (
+            row.spread * 0.999,
+            f"its gate varies by {row.spread:.2g} over the data, more than {row.spread * 0.999:g}",
+        ),
+    ):
+        _, receipt = attnlab.fold_constants(network, data, tolerance=tolerance)
+        assert receipt.rows[0].kept == kept
+
+
 def test_tolerance_keeps_gates_that_vary():
     torch.manual_seed(0)
     network = stir(attnlab.create("resnet20")).eval()
@@ -215,3 +257,30 @@ def test_bad_data():
         "dictionary of inputs but got "
         "str."
     )
+
+
+class BySize(nn.Module):
+    """Only large images come to the attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.attention = nn.Conv2d(3, C, 1), timm.layers.SEModule(C, rd_channels=2)
+        self.head = nn.Linear(C, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.before(x)
+        if x.shape[-1] > 8:
+            x = self.attention(x)
+        return self.head(x.mean((2, 3)))
+
+
+def test_a_gate_that_the_data_do_not_reach():
+    torch.manual_seed(0)
+    network, large = BySize().eval(), batches(1, 12)[0]
+    for fold in (
+        lambda: attnlab.fold_constants(network, batches(1, 6), tolerance=9.0, example=large),
+        lambda: attnlab.fold_budget(network, batches(8, 6), "all", example=large),
+    ):
+        _, receipt = fold()
+        assert [row.kept for row in receipt.rows] == ["the data do not reach it"]
+        assert receipt.sites == ()

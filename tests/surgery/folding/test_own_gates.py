@@ -266,3 +266,48 @@ def test_matrices_and_rows_over_streams_stay_with_their_reason() -> None:
         "write": "it hands the branch out to several streams, each with a gate of its own",
         "inside": "",
     }
+
+
+class OfFunction(nn.Module):
+    """A step whose branch passes a gate, which a function multiplies by, to its last layer."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.value, self.logits, self.out = (nn.Linear(8, 8) for _ in range(3))
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.out(self.function(self.value(x), self.logits(x)))
+
+
+@pytest.mark.parametrize(
+    ("function", "times", "reason"),
+    [
+        (lambda v, g: v * g.sigmoid(), 2, "it runs 2 times in one forward"),
+        (
+            lambda v, g: v * (g.sigmoid() + -0.5),
+            1,
+            "its logits cannot be made zero so that a constant is left",
+        ),
+        (lambda v, g: v[:, :1] * g.sigmoid(), 1, "it stretches what it multiplies"),
+        (lambda v, g: v * g.sigmoid(), 1, ""),
+        (lambda v, g: (g.sigmoid() * 2) * v, 1, ""),
+    ],
+)
+def test_gates_for_which_a_constant_can_stand(function, times, reason) -> None:
+    torch.manual_seed(0)
+    block = OfFunction(function)
+    network = nn.Sequential(nn.Linear(8, 8), *[block] * times).double().eval()
+    batches = [torch.randn(3, 5, 8).double() for _ in range(2)]
+    folded, receipt = attnlab.fold_constants(network, batches, tolerance=10.0)
+    (row,) = receipt.rows
+    assert row.kept == reason
+    if reason:
+        return
+    logits = folded[1].logits
+    assert not logits.weight.any()
+    assert not logits.bias.any()
+    tokens = torch.cat(batches).flatten(0, 1)
+    with torch.no_grad():
+        gate = network[1].logits(network[0](tokens)).sigmoid().mean(0)
+    torch.testing.assert_close(folded[1].out.weight, network[1].out.weight * gate / 0.5)

@@ -124,6 +124,10 @@ class Of(nn.Module):
         super().__init__()
         self.conv, self.function = nn.Conv2d(C, channels, 1), function
         self.register_buffer("kernel", torch.ones(C, 1, 1, 1))
+        self.scale, self.unlisted = (
+            nn.Parameter(torch.ones(C)),
+            [nn.Parameter(torch.ones(C, C, 1, 1))],
+        )
 
     def forward(self, x):
         return self.function(self, self.conv(x))
@@ -209,6 +213,30 @@ REASONS = {
     of("mean of channels", lambda _, x: x.mean(1, keepdim=True).expand(-1, C, -1, -1)): (
         "expand in 'branch' mixes channels that have different gates"
     ),
+    of("number on a product", lambda m, x: nn.functional.group_norm(x, 2, 1 + 2 * m.scale)): (
+        "mul in 'branch' makes what a number is added to, which the gate would have to scale"
+    ),
+    of("computed order", lambda _, x: x.flatten(2)[..., x[0, 0].flatten().argsort()].view_as(x)): (
+        "getitem in 'branch' selects by a computed index"
+    ),
+    of(
+        "rows of another axis",
+        lambda _, x: torch.zeros_like(x).index_add(1, torch.arange(C), x),
+    ): "index_add in 'branch' adds along another axis than the first",
+    of(
+        "rows of several gates",
+        lambda _, x: (
+            torch.zeros_like(x.transpose(0, 1))
+            .index_add(0, torch.arange(C), x.transpose(0, 1))
+            .transpose(0, 1)
+        ),
+    ): "index_add in 'branch' adds rows that have different gates",
+    of("unlisted", lambda m, x: nn.functional.conv2d(x.tanh(), m.unlisted[0])): (
+        "a parameter is a parameter that the network does not list"
+    ),
+    of("made", lambda _, x: nn.functional.conv2d(x.tanh(), torch.ones(C, C, 1, 1))): (
+        "ones in 'branch' does not let a scaling of its input through"
+    ),
     matrix_of_attention: (
         "multi_head_attention_forward in 'branch.attention' hands out its attention matrix as well"
     ),
@@ -272,6 +300,75 @@ def test_parameters_side_by_side_in_one_memory():
     want = network(IMAGES).detach()
     attnlab.fold(network, example=IMAGES, inplace=True)
     torch.testing.assert_close(network(IMAGES).detach(), want)
+
+
+class Follows(nn.Module):
+    """Layers after a gate, and what a function makes of it."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(C, C, 1), function
+
+    def forward(self, x):
+        return self.function(self.conv, x)
+
+
+FOLLOWING = {
+    "leaves": (lambda _, x: x, "the gated tensor leaves the network"),
+    "as a weight": (
+        lambda _, x: nn.functional.conv2d(torch.ones(1, 1, 6, 6), x[0, :, None]),
+        "conv2d in 'follow' reads the gated tensor as its weight",
+    ),
+    "split": (
+        lambda c, x: c(torch.cat(x.chunk(2, 1), 1)),
+        "chunk in 'follow' is split, which is only followed back",
+    ),
+    "below": (
+        lambda c, x: c(torch.ones_like(x)).cos() / x,
+        "div in 'follow' does not let a scaling of its input through",
+    ),
+    "with itself": (
+        lambda c, x: c(x * x),
+        "mul in 'follow' does not let a scaling of its input through",
+    ),
+    "shifted": (
+        lambda c, x: c(x + 1),
+        "add in 'follow' does not let a scaling of its input through",
+    ),
+    "cubic": (
+        lambda c, x: c(nn.functional.interpolate(x, scale_factor=1.0, mode="bicubic")),
+        "interpolate in 'follow' interpolates with mode 'bicubic', whose coefficients are partly "
+        "negative",
+    ),
+    "bordered": (
+        lambda c, x: c(nn.functional.pad(x, (1, 1), value=2.0)),
+        "pad in 'follow' adds a border that is not zero",
+    ),
+    "chosen": (
+        lambda c, x: c(x[:, :, torch.ones(6).argsort()]),
+        "getitem in 'follow' selects by a computed index",
+    ),
+    "mixed": (
+        lambda c, x: c(x.mean(1, keepdim=True).expand_as(x)),
+        "mean in 'follow' mixes channels that have different gates",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_what_follows_cannot_take_it_either(name):
+    """After an activation that lets no gate back."""
+    function, reason = FOLLOWING[name]
+    torch.manual_seed(0)
+    network = Chain(nn.SiLU(), Follows(function)).eval()
+    gated, _ = attnlab.insert(network, "asr:se", ["layer"], example=IMAGES)
+    with pytest.raises(FoldError) as raised:
+        attnlab.fold(gated, example=IMAGES)
+    assert str(raised.value) == (
+        "The gates of 1 of 1 sites cannot be folded:\n"
+        "  layer: silu in 'layer' does not let a scaling of its input through; and after it, "
+        f"{reason}.\n{NONE}"
+    )
 
 
 def test_norm_without_affine_parameters():

@@ -112,11 +112,18 @@ TOKENS = torch.randn(1, 9, 8, generator=torch.Generator().manual_seed(3))
         blocks(5, 4),
         blocks(2, 3, 4),
         blocks(5, 4) & neighbours(9),
+        blocks(1, 1, 3, 4),
         blocks(4, 5)[torch.tensor([0, 5, 1, 6, 2, 7, 3, 8, 4])][
             :, torch.tensor([0, 5, 1, 6, 2, 7, 3, 8, 4])
         ],
     ],
-    ids=["two", "three", "two of neighbours", "two interleaved"],
+    ids=[
+        "two",
+        "three",
+        "two of neighbours",
+        "two after padding",
+        "two interleaved",
+    ],
 )
 def test_texts_that_never_change_each_other_are_found(seen):
     with pytest.raises(_errors.SiteError, match="packs several images or texts into one"):
