@@ -113,6 +113,7 @@ TOKENS = torch.randn(1, 9, 8, generator=torch.Generator().manual_seed(3))
         blocks(2, 3, 4),
         blocks(5, 4) & neighbours(9),
         blocks(1, 1, 3, 4),
+        blocks(2, 5, 2),
         blocks(4, 5)[torch.tensor([0, 5, 1, 6, 2, 7, 3, 8, 4])][
             :, torch.tensor([0, 5, 1, 6, 2, 7, 3, 8, 4])
         ],
@@ -122,6 +123,7 @@ TOKENS = torch.randn(1, 9, 8, generator=torch.Generator().manual_seed(3))
         "three",
         "two of neighbours",
         "two after padding",
+        "two of two tokens",
         "two interleaved",
     ],
 )

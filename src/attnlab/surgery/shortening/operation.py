@@ -30,11 +30,9 @@ def branch_nodes(graph: Graph, step: Step) -> set[int]:
     found = {step.branch_node}
     # Nodes stand in the order of execution, so a node's readers are decided before it.
     for index in range(step.branch_node - 1, -1, -1):
-        node = graph.nodes[index]
-        if node.data and node.operation != "input":
-            readers = graph.readers(index)
-            if readers and found.issuperset(readers):
-                found.add(index)
+        readers = graph.readers(index)
+        if readers and found.issuperset(readers):
+            found.add(index)
     return found
 
 
