@@ -135,6 +135,10 @@ def test_parameters_of_modules_that_stay() -> None:
         (lambda m, x: x + m.a(x), ("1", "identity")),
         (lambda m, x: torch.relu(x + m.a(x)), ("1", "relu")),
         (lambda m, x: (x.float() + m.a(x)).to(x.dtype), ("1", "identity")),
+        # What a step that was removed before has left.
+        (lambda m, x: (s := x + torch.zeros_like(x)) + m.a(s), ("1", "identity")),
+        (lambda m, x: (s := torch.zeros_like(x) + x) + m.a(s), ("1", "identity")),
+        (lambda m, x: (s := x + m.bias) + m.a(s), None),
         (lambda m, x: torch.sigmoid(x + m.a(x)), None),
         (lambda m, x: torch.relu(2 * (x + m.a(x))), None),
         (lambda m, x: (s := m.b(x)) + m.a(s), None),
@@ -145,6 +149,50 @@ def test_a_block_that_hands_on_what_it_is_given(
 ) -> None:
     graph, step = step_of(function)
     assert empty_block(graph, step, [step]) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "word"),
+    [
+        ([nn.ReLU()], "identity"),
+        ([nn.ReLU(), nn.MaxPool1d(3, 1, 1)], "identity"),
+        ([nn.ReLU(), nn.AvgPool1d(3, 1, 1)], "relu"),
+        ([nn.Tanh()], "relu"),
+        ([nn.MaxPool1d(3, 1, 1)], "relu"),
+    ],
+)
+def test_a_relu_goes_if_nothing_is_negative(before: list[nn.Module], word: str) -> None:
+    torch.manual_seed(0)
+    block = Block(lambda m, x: torch.relu(x + m.a(x)))
+    graph = run_once(nn.Sequential(nn.Linear(6, 6), *before, block), X).graph
+    (step,) = find_steps(graph)
+    assert empty_block(graph, step, [step]) == (str(len(before) + 1), word)
+
+
+def test_a_block_that_hands_on_something_else_than_its_first_input() -> None:
+    """Its stand-in would hand on the first."""
+
+    class Beside(Block):
+        def forward(self, update: Tensor, state: Tensor) -> Tensor:
+            return state + self.a(state * update)
+
+    class Outer(nn.Module):
+        def __init__(self, first: bool) -> None:
+            super().__init__()
+            self.stem, self.layers, self.first = nn.Linear(6, 6), nn.ModuleList(), first
+            self.layers.append(Beside(print))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.stem(x)
+            given = (x.exp(), x)
+            if self.first:
+                return self.layers[0](*given)
+            return self.layers[0](x, x)
+
+    for first, expected in ((True, None), (False, ("layers.0", "identity"))):
+        graph = run_once(Outer(first), X).graph
+        (step,) = find_steps(graph)
+        assert empty_block(graph, step, [step]) == expected
 
 
 def test_two_steps_of_a_block_go_together() -> None:
