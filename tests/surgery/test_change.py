@@ -181,6 +181,8 @@ def test_the_change_of_every_image() -> None:
 def test_a_change_of_nothing_is_not_infinite() -> None:
     assert relative_to(0.0, 0.0) == 0.0
     assert total_change([torch.zeros(2)], [torch.zeros(2)]) == 0.0
+    assert total_change([1e-9 * BEFORE], [2e-9 * BEFORE]) == pytest.approx(1)
+    assert relative_to(1e-9, 2e-9) == pytest.approx(0.5)
 
 
 def test_what_cannot_be_compared() -> None:

@@ -51,10 +51,10 @@ def test_each_id_stands_for_its_gate_and_those_of_no_gate_for_one() -> None:
 @pytest.mark.parametrize(
     ("vector", "asked", "negative"),
     [
-        ([2.0, 0.0, -4.0, -1.0], {0, 1}, 0),
-        ([2.0, 0.0, -4.0, -1.0], {0, 2}, 1),
-        ([2.0, 0.0, -4.0, -1.0], {1, 2, 3}, 2),
-        ([-2.0, 0.0, -4.0, -1.0], set(), 0),
+        ([2.0, 0.0, -4.0, -1.0], (0, 1), 0),
+        ([2.0, 0.0, -4.0, -1.0], (0, 2), 1),
+        ([2.0, 0.0, -4.0, -1.0], (1, 2, 3), 2),
+        ([-2.0, 0.0, -4.0, -1.0], (), 0),
     ],
 )
 def test_negative_gates_are_counted_where_only_others_pass(vector, asked, negative) -> None:
