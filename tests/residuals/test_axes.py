@@ -1,5 +1,3 @@
-"""Which axis of the source each axis of a result is, for every way to move axes; and where the
-channels of a convolution are then."""
 """Which axis of the source each axis of a result is, and on which axis the channels are."""
 
 from __future__ import annotations
@@ -82,6 +80,8 @@ def test_the_axis_of_the_channels(name: str) -> None:
     network = nn.Sequential(nn.Conv2d(3, 5, 1), Moves(move))
     graph, _ = record(network, (torch.zeros(2, 3, 7, 6),), {})
     assert graph.nodes[graph.outputs[0]].channel_axis == axis
+
+
 IMAGES, ROWS, LINE = torch.randn(2, 3, 4, 4), torch.randn(2, 6), torch.randn(2, 3, 8)
 KERNELS = {n: torch.randn(5, 3, *[1] * n) for n in (1, 2, 3)}
 CHANNELS: list[tuple[Callable[[Tensor], Tensor], Tensor, int | None]] = [

@@ -10,9 +10,6 @@ from torch import nn
 
 import attnlab
 from attnlab._errors import SelectionError, SiteError, UnknownNameError
-from attnlab.residuals import find_sites
-from attnlab.residuals.example import run_once
-from attnlab.residuals.where import measured_word, parse_where
 from attnlab.residuals.choose import find_sites, trunk
 from attnlab.residuals.example import run_once
 from attnlab.residuals.where import lies_in, measured_word, parse_where, select, split_inside
@@ -436,6 +433,8 @@ def test_sites_are_at_the_ends_of_branches_and_drawn_among_all_unless_told():
     assert {site.position for site in found} == {"end"}
     drawn = find_sites(model, run, "any:7@0", both_ends=False, identity_only=True)
     assert [site.kind for site in drawn] == ["identity"] * 7
+
+
 @pytest.mark.parametrize("given", [5, 1.5])
 def test_what_is_no_selection(given):
     with pytest.raises(SelectionError) as caught:

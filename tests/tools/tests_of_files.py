@@ -43,9 +43,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_own_gates.py",
     ),
     "surgery/folding/_walk.py": (
-        "tests/surgery/folding/test_receipts.py",
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_refusals.py",
+        "tests/surgery/folding/test_receipts.py",
         "tests/surgery/folding/test_language.py",
         "tests/surgery/folding/test_own_gates.py",
     ),
@@ -55,10 +55,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "surgery/folding/_means.py": ("tests/surgery/folding/test_constants.py",),
     "surgery/folding/fold.py": (
-        "tests/surgery/folding/test_receipts.py",
         "tests/surgery/folding/test_constants.py",
         "tests/surgery/folding/test_fuse.py",
         "tests/surgery/folding/test_budget.py",
+        "tests/surgery/folding/test_receipts.py",
         "tests/surgery/folding/test_detectors.py",
         "tests/surgery/repair/test_distil.py",
     ),
@@ -99,18 +99,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/statistics/test_anytime.py",
         "tests/lab/statistics/test_equivalent.py",
     ),
-    "lab/study/history.py": (
-        "tests/lab/study/test_history.py",
-        "tests/lab/study/test_threads.py",
-    ),
-    "results/run.py": (
-        "tests/lab/study/test_damage.py",
-        "tests/lab/study/test_many.py",
-    ),
-    "results/run_reader.py": (
-        "tests/lab/study/test_damage.py",
-        "tests/lab/study/test_proof.py",
-    ),
+    "lab/study/history.py": ("tests/lab/study/test_history.py", "tests/lab/study/test_threads.py"),
+    "results/run.py": ("tests/lab/study/test_damage.py", "tests/lab/study/test_many.py"),
+    "results/run_reader.py": ("tests/lab/study/test_damage.py", "tests/lab/study/test_proof.py"),
     "_checked.py": ("tests/test_bad_inputs.py",),
     "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
     "results/checkpoints.py": (
@@ -118,20 +109,17 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_proof.py",
     ),
     "residuals/_arms.py": (
-        "tests/residuals/test_updates.py",
         "tests/residuals/test_additions.py",
         "tests/residuals/test_steps.py",
+        "tests/residuals/test_updates.py",
     ),
     "residuals/_update.py": (
-        "tests/residuals/test_updates.py",
         "tests/residuals/test_steps.py",
         "tests/residuals/test_additions.py",
         "tests/residuals/test_forms_of_steps.py",
+        "tests/residuals/test_updates.py",
     ),
-    "residuals/inputs.py": (
-        "tests/residuals/test_inputs.py",
-        "tests/residuals/test_samples.py",
-    ),
+    "residuals/inputs.py": ("tests/residuals/test_inputs.py", "tests/residuals/test_samples.py"),
     "residuals/selection.py": (
         "tests/residuals/test_selection_parts.py",
         "tests/surgery/insertion/test_outputs.py",
@@ -169,33 +157,31 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/folding/test_budget.py",
     ),
     "surgery/folding/_fit.py": (
-        "tests/surgery/folding/test_parts.py",
         "tests/surgery/folding/test_budget.py",
+        "tests/surgery/folding/test_parts.py",
         "tests/surgery/folding/test_own_gates.py",
     ),
     "surgery/folding/_taps.py": (
-        "tests/surgery/folding/test_parts.py",
         "tests/surgery/folding/test_constants.py",
         "tests/surgery/folding/test_own_gates.py",
         "tests/surgery/folding/test_budget.py",
-        "tests/surgery/folding/test_own_gates.py",
+        "tests/surgery/folding/test_parts.py",
     ),
     "surgery/folding/_plan.py": (
-        "tests/surgery/folding/test_plan.py",
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_own_gates.py",
         "tests/surgery/folding/test_refusals.py",
         "tests/surgery/folding/test_undo.py",
+        "tests/surgery/folding/test_plan.py",
         "tests/surgery/folding/test_language.py",
-        "tests/surgery/folding/test_own_gates.py",
         "tests/surgery/folding/test_scales.py",
     ),
     "surgery/folding/_ids.py": (
-        "tests/surgery/folding/test_ids.py",
         "tests/surgery/folding/test_layers.py",
         "tests/surgery/folding/test_refusals.py",
         "tests/surgery/folding/test_random.py",
         "tests/surgery/folding/test_reparameterise.py",
+        "tests/surgery/folding/test_ids.py",
     ),
     "instruments/stiffness/block_sums.py": (
         "tests/instruments/stiffness/test_gate_product.py",
@@ -255,10 +241,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/evolution/test_operators.py",
         "tests/evolution/test_axes.py",
     ),
-    "evolution/window.py": (
-        "tests/evolution/test_primitives.py",
-        "tests/evolution/test_axes.py",
-    ),
+    "evolution/window.py": ("tests/evolution/test_primitives.py", "tests/evolution/test_axes.py"),
     "networks/backbones/reparameterized.py": (
         "tests/networks/backbones/test_reparameterize.py",
         "tests/surgery/folding/test_fuse.py",
@@ -279,10 +262,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/classification.py": ("tests/tasks/test_metrics.py",),
     "tasks/regression.py": ("tests/tasks/test_metrics.py",),
     "tasks/style.py": ("tests/tasks/test_style.py",),
-    "subject/opening.py": (
-        "tests/subject/test_open.py",
-        "tests/subject/test_messages.py",
-    ),
+    "subject/opening.py": ("tests/subject/test_open.py", "tests/subject/test_messages.py"),
     "lab/statistics/equivalent.py": (
         "tests/lab/statistics/test_equivalent.py",
         "tests/lab/statistics/test_statistics.py",
@@ -297,10 +277,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "_address.py": ("tests/lab/study/test_addresses.py",),
     "_spread.py": ("tests/test_spread.py",),
-    "timing.py": (
-        "tests/test_timing.py",
-        "tests/instruments/speed/test_speed_table.py",
-    ),
+    "timing.py": ("tests/test_timing.py", "tests/instruments/speed/test_speed_table.py"),
     "bridges/hub.py": ("tests/bridges/test_hub.py",),
     "bridges/yolo_study/folder.py": (
         "tests/bridges/test_yolo_kinds.py",
@@ -315,27 +292,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/cli/test_try.py",
     ),
     "data/boxes.py": ("tests/detection/test_boxes.py",),
-    "data/config.py": (
-        "tests/detection/test_boxes.py",
-        "tests/data/test_load.py",
-    ),
-    "data/folder.py": (
-        "tests/data/test_load.py",
-        "tests/data/test_folder_addresses.py",
-    ),
-    "data/masks.py": (
-        "tests/segmentation/test_masks.py",
-        "tests/segmentation/test_metrics.py",
-    ),
+    "data/config.py": ("tests/detection/test_boxes.py", "tests/data/test_load.py"),
+    "data/folder.py": ("tests/data/test_load.py", "tests/data/test_folder_addresses.py"),
+    "data/masks.py": ("tests/segmentation/test_masks.py", "tests/segmentation/test_metrics.py"),
     "data/shards.py": ("tests/data/test_shards.py",),
-    "data/stream.py": (
-        "tests/data/test_stream.py",
-        "tests/data/test_folder_addresses.py",
-    ),
-    "data/samples.py": (
-        "tests/data/test_stream.py",
-        "tests/data/test_parquet.py",
-    ),
+    "data/stream.py": ("tests/data/test_stream.py", "tests/data/test_folder_addresses.py"),
+    "data/samples.py": ("tests/data/test_stream.py", "tests/data/test_parquet.py"),
     "data/text.py": ("tests/data/test_text.py",),
     "evolution/attention.py": (
         "tests/evolution/test_attention.py",
@@ -351,10 +313,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/evolution/test_contest.py",
         "tests/evolution/test_device.py",
     ),
-    "gates/_pooling.py": (
-        "tests/gates/test_pooling.py",
-        "tests/gates/test_references.py",
-    ),
+    "gates/_pooling.py": ("tests/gates/test_pooling.py", "tests/gates/test_references.py"),
     "gates/_statistics.py": (
         "tests/gates/test_references.py",
         "tests/gates/test_references_more.py",
@@ -432,10 +391,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/pages/test_verdict.py",
         "tests/lab/pages/test_metric.py",
     ),
-    "lab/pages/cost.py": (
-        "tests/lab/pages/test_cost.py",
-        "tests/lab/pages/test_figures.py",
-    ),
+    "lab/pages/cost.py": ("tests/lab/pages/test_cost.py", "tests/lab/pages/test_figures.py"),
     "lab/pages/doubts.py": ("tests/lab/pages/test_advice.py",),
     "lab/pages/verdict.py": (
         "tests/lab/pages/test_verdict.py",
@@ -458,10 +414,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_run.py",
         "tests/lab/study/test_placement.py",
     ),
-    "lab/study/grid.py": (
-        "tests/lab/study/test_definition.py",
-        "tests/lab/study/test_files.py",
-    ),
+    "lab/study/grid.py": ("tests/lab/study/test_definition.py", "tests/lab/study/test_files.py"),
     "lab/study/lease.py": (
         "tests/lab/study/test_lock.py",
         "tests/lab/study/test_addresses.py",
@@ -473,15 +426,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_stopping.py",
     ),
     "lab/study/shared.py": ("tests/lab/study/test_shared.py",),
-    "lab/study/status.py": (
-        "tests/lab/study/test_history.py",
-        "tests/lab/study/test_looking.py",
-    ),
+    "lab/study/status.py": ("tests/lab/study/test_history.py", "tests/lab/study/test_looking.py"),
     "lab/study/table.py": ("tests/lab/study/test_many.py",),
-    "lab/study/worker.py": (
-        "tests/lab/study/test_stopping.py",
-        "tests/lab/study/test_run.py",
-    ),
+    "lab/study/worker.py": ("tests/lab/study/test_stopping.py", "tests/lab/study/test_run.py"),
     "lab/study/executors/local.py": (
         "tests/lab/study/test_local.py",
         "tests/lab/study/test_processes.py",
@@ -531,9 +478,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "page/scatter.py": ("tests/lab/pages/test_figures.py",),
     "residuals/products.py": (
         "tests/residuals/test_forms_of_steps.py",
-        "tests/residuals/test_form.py",
-        "tests/residuals/test_steps.py",
         "tests/surgery/insertion/test_heads.py",
+        "tests/residuals/test_form.py",
     ),
     "residuals/copying.py": ("tests/residuals/test_copying.py",),
     "residuals/example.py": (
@@ -542,34 +488,29 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/insertion/test_outputs.py",
     ),
     "residuals/padding.py": (
-        "tests/residuals/test_padding.py",
         "tests/surgery/insertion/test_tokens.py",
         "tests/surgery/insertion/test_packed.py",
         "tests/instruments/stiffness/test_transformers.py",
+        "tests/residuals/test_padding.py",
     ),
     "residuals/padded_calls.py": (
         "tests/surgery/insertion/test_tokens.py",
         "tests/surgery/insertion/test_packed.py",
         "tests/surgery/insertion/test_detection_transformers.py",
+        "tests/residuals/test_padded_calls.py",
     ),
-    "surgery/insertion/_masks.py": ("tests/surgery/insertion/test_tokens.py",),
+    "surgery/insertion/_masks.py": (
+        "tests/surgery/insertion/test_tokens.py",
+        "tests/surgery/insertion/test_masks.py",
+    ),
     "residuals/recorder.py": (
-        "tests/residuals/test_recorder.py",
         "tests/residuals/test_steps.py",
         "tests/residuals/test_axes.py",
+        "tests/residuals/test_recorder.py",
     ),
-    "results/damage.py": (
-        "tests/lab/study/test_damage.py",
-        "tests/lab/study/test_proof.py",
-    ),
-    "results/mirror.py": (
-        "tests/lab/study/test_addresses.py",
-        "tests/lab/study/test_s3.py",
-    ),
-    "results/objects.py": (
-        "tests/lab/study/test_addresses.py",
-        "tests/lab/study/test_s3.py",
-    ),
+    "results/damage.py": ("tests/lab/study/test_damage.py", "tests/lab/study/test_proof.py"),
+    "results/mirror.py": ("tests/lab/study/test_addresses.py", "tests/lab/study/test_s3.py"),
+    "results/objects.py": ("tests/lab/study/test_addresses.py", "tests/lab/study/test_s3.py"),
     "results/record.py": (
         "tests/lab/training/test_reporters.py",
         "tests/lab/study/test_damage.py",
@@ -584,10 +525,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_looking.py",
         "tests/bridges/test_hub.py",
     ),
-    "results/verdict.py": (
-        "tests/lab/pages/test_verdict.py",
-        "tests/lab/pages/test_plan.py",
-    ),
+    "results/verdict.py": ("tests/lab/pages/test_verdict.py", "tests/lab/pages/test_plan.py"),
     "subject/building.py": (
         "tests/subject/test_open.py",
         "tests/bridges/test_yolo_kinds.py",
@@ -601,20 +539,16 @@ TESTS: dict[str, tuple[str, ...]] = {
     "surgery/folding/_choose.py": (
         "tests/surgery/folding/test_budget.py",
         "tests/surgery/folding/test_constants.py",
+        "tests/surgery/repair/test_distil.py",
     ),
-    "surgery/folding/_own_gates.py": ("tests/surgery/folding/test_own_gates.py",),
+    "surgery/folding/_own_gates.py": (
+        "tests/surgery/folding/test_own_gates.py",
+        "tests/surgery/folding/test_plan.py",
+    ),
     "surgery/folding/_scales.py": (
         "tests/surgery/folding/test_scales.py",
         "tests/surgery/folding/test_reparameterise.py",
     ),
-    "surgery/folding/_choose.py": ("tests/surgery/folding/test_budget.py",),
-        "tests/surgery/repair/test_distil.py",
-    ),
-    "surgery/folding/_own_gates.py": (
-        "tests/surgery/folding/test_plan.py",
-        "tests/surgery/folding/test_own_gates.py",
-    ),
-    "surgery/folding/_scales.py": ("tests/surgery/folding/test_scales.py",),
     "surgery/folding/_shifted.py": ("tests/surgery/folding/test_reparameterise.py",),
     "surgery/insertion/_causal_maps.py": ("tests/surgery/insertion/test_causal_maps.py",),
     "surgery/insertion/_exchange.py": (
@@ -647,9 +581,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/surgery/repair/test_resume.py",
     ),
     "surgery/shortening/operation.py": (
-        "tests/instruments/removal/test_operation.py",
         "tests/instruments/removal/test_surgery.py",
         "tests/instruments/removal/test_language.py",
+        "tests/instruments/removal/test_operation.py",
     ),
     "surgery/shortening/norms.py": (
         "tests/instruments/removal/test_surgery.py",
@@ -662,18 +596,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/measures/test_epoch.py",
         "tests/lab/study/test_answer.py",
     ),
-    "tasks/perceptual.py": (
-        "tests/tasks/test_perceptual.py",
-        "tests/tasks/test_style.py",
-    ),
-    "testing/_law.py": (
-        "tests/gates/test_testing.py",
-        "tests/surgery/insertion/test_survival.py",
-    ),
-    "testing/_probe.py": (
-        "tests/gates/test_testing.py",
-        "tests/gates/test_conformance.py",
-    ),
+    "tasks/perceptual.py": ("tests/tasks/test_perceptual.py", "tests/tasks/test_style.py"),
+    "testing/_law.py": ("tests/gates/test_testing.py", "tests/surgery/insertion/test_survival.py"),
+    "testing/_probe.py": ("tests/gates/test_testing.py", "tests/gates/test_conformance.py"),
 }
 """The files of the core, and the tests that should notice a mistake there; they run first."""
 EVERYWHERE = ("tests/test_frozen.py",)

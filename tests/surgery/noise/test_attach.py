@@ -278,6 +278,8 @@ def test_of_many_norms_the_first_three_and_the_last_are_listed() -> None:
     assert line(4) == "  norms       4: 0, 1, 2, 3"
     assert line(5) == "  norms       5: 0, 1, 2, … 4"
     assert line(9) == "  norms       9: 0, 1, 2, … 8"
+
+
 @pytest.mark.parametrize(
     ("number", "named"),
     [(1, "0"), (4, "0, 1, 2, 3"), (5, "0, 1, 2, … 4"), (9, "0, 1, 2, … 8")],
