@@ -577,6 +577,39 @@ def test_a_constant_gate_behind_se_stays():
     assert relative(network(IMAGES.double()), rest(IMAGES.double())) == 0.0
 
 
+class Returning(nn.Module):
+    """The network returns what the branch of its second step is made of, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(C, C, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        features = []
+        for conv in self.convs:
+            features.append(conv(x))
+            x = x + 0.5 * features[-1]
+        return x, features[1]
+
+
+def test_what_the_network_returns_as_well_is_not_scaled():
+    torch.manual_seed(0)
+    gated, _ = attnlab.insert(Returning().eval(), "asr:se", example=IMAGES)
+    stir_gates(gated)
+    with pytest.raises(FoldError) as error:
+        attnlab.fold(gated, example=IMAGES)
+    assert str(error.value) == (
+        "The gates of 1 of 3 sites cannot be folded:\n"
+        "  1.0:1 in the network: conv2d in 'convs.1' is also returned by the network.\n"
+        "Keep the gates there and fold the others: partial=True."
+    )
+    folded, receipt = attnlab.fold(gated, example=IMAGES, partial=True)
+    assert len(receipt.sites) == 2
+    with torch.no_grad():
+        for got, expected in zip(folded(IMAGES), gated(IMAGES), strict=True):
+            torch.testing.assert_close(got, expected)
+
+
 def test_a_gate_does_not_pass_another_that_stays():
     """The outer gate would have to go through the inner one, which depends on the input."""
     torch.manual_seed(0)

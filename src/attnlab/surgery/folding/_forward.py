@@ -52,7 +52,7 @@ def walk_on(
             raise Refusal(f"{described(node)} {reason}") from None
         if homogeneous(node):
             not_negative |= set(carried[node.index].unique().tolist()) - {NOT_READ, keep}
-    if not all(flow.readers[index] for index in carried):
+    if not all(flow.readers[index] and index not in flow.graph.outputs for index in carried):
         raise Refusal("the gated tensor leaves the network")
     return demands, frozenset(not_negative)
 

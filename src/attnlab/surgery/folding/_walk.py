@@ -168,6 +168,8 @@ class _Attempt:
                 return
             if node.index in self.barriers:
                 raise Refusal("depends on the input")
+            if node.index in self.flow.graph.outputs:
+                raise Refusal("is also returned by the network")
             if node.place is not None:
                 self._ask(node.index, node.inputs[0], node.place, asked[0])
             elif node.operation == "parameter":
