@@ -23,7 +23,9 @@ from attnlab.residuals.padding import MaskArgument
 MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 1, 1]])
 KEPT = MASK == 1
 IDS = torch.arange(12).view(3, 4)
-ARGUMENT = MaskArgument("attention_mask", ("x", "attention_mask"))
+ARGUMENT = MaskArgument("attention_mask", ("input_ids", "attention_mask"))
+PART = MaskArgument("attention_mask", ("x", "attention_mask"))
+"""Of a part that is given something else than a text."""
 
 
 class Heard(NamedTuple):
@@ -68,7 +70,7 @@ EXTENDED = torch.zeros(3, 1, 1, 4)
 
 def in_network(mask: Tensor | None, part: Tensor | None) -> object:
     """What is heard in a part that is given a mask of its own, in the call of a network."""
-    inner = partial(knowing_padding_of_part, heard, ARGUMENT, IDS, part)
+    inner = partial(knowing_padding_of_part, heard, PART, IDS, part)
     return knowing_padding(lambda *_: inner(), ARGUMENT, IDS, mask)
 
 
@@ -91,7 +93,8 @@ def test_padding_is_known_during_a_call_alone() -> None:
 
 def test_a_part_is_told_of_its_own_tokens() -> None:
     assert same(in_network(MASK, None), KEPT, None)
-    assert same(in_network(MASK, MASK), KEPT, KEPT)
+    assert same(in_network(MASK, MASK), KEPT, None)  # it is handed on
+    assert same(in_network(MASK, MASK.clone()), KEPT, KEPT)
     assert same(in_network(MASK, 1 - MASK), ~KEPT, ~KEPT)
     assert same(in_network(None, MASK), KEPT, KEPT)
     assert same(in_network(MASK, ALL), None, None)
@@ -102,7 +105,9 @@ def test_a_part_is_told_of_its_own_tokens() -> None:
 
 
 def test_a_part_that_is_called_by_itself() -> None:
-    part = partial(knowing_padding_of_part, heard, ARGUMENT, IDS)
+    text = partial(knowing_padding_of_part, heard, ARGUMENT, IDS)
+    assert same(text(MASK), KEPT, None)
+    part = partial(knowing_padding_of_part, heard, PART, IDS)
     assert same(part(MASK), KEPT, KEPT)
     assert same(part(None), None, None)
     assert same(part(ALL), None, None)
@@ -110,13 +115,18 @@ def test_a_part_that_is_called_by_itself() -> None:
         part(EXTENDED)
     # A network of its own in it is told anew, and so is one that cannot tell.
     inner = partial(knowing_padding, heard, ARGUMENT, IDS)
-    assert same(knowing_padding_of_part(lambda *_: inner(None), ARGUMENT, IDS, MASK), None, None)
+    assert same(knowing_padding_of_part(lambda *_: inner(None), PART, IDS, MASK), None, None)
+    # What is inside of a part with other tokens has these, whatever they are called there.
+    deeper = partial(knowing_padding_of_part, heard, ARGUMENT, IDS)
+    found = knowing_padding_of_part(lambda *_: deeper(1 - MASK), PART, IDS, MASK)
+    assert same(found, ~KEPT, ~KEPT)
     assert same(knowing_padding(lambda *_: part(MASK), None, IDS, None), KEPT, KEPT)
 
 
 def test_a_method_is_told_where_nobody_was() -> None:
     method = partial(knowing_padding_of_method, heard)
     assert same(method(ARGUMENT, IDS, MASK), KEPT, None)
+    assert same(method(PART, IDS, MASK), KEPT, KEPT)
     assert same(method(None, IDS, MASK), None, None)
     assert same(
         knowing_padding(lambda *_: method(ARGUMENT, IDS, 1 - MASK), ARGUMENT, IDS, MASK), KEPT, None
@@ -133,11 +143,19 @@ def test_an_encoder_and_a_decoder_are_told_apart() -> None:
     inner = partial(knowing_padding_of_part, heard, ARGUMENT, IDS)
     for part in (MASK, 1 - MASK):
         found = knowing_padding(lambda *_, part=part: inner(part), both, IDS, MASK, IDS)
-        assert same(found, part == 1, part == 1)
+        assert same(found, part == 1, None)
     with pytest.raises(InputError, match="whose tokens a state holds cannot be told"):
         knowing_padding(heard, both, IDS, MASK, IDS)
     with pytest.raises(InputError, match=r"Expected attention_mask of shape \(inputs, tokens\)"):
         knowing_padding(lambda *_: None, ARGUMENT, IDS, EXTENDED)  # before anything runs
+
+
+def test_a_mask_of_all_that_a_text_has_so_far() -> None:
+    """As where one token after another is written, in a network with gates for its images alone."""
+    last = IDS[:, -1:]
+    assert knowing_padding(lambda *_: "no gate", ARGUMENT, last, MASK) == "no gate"
+    with pytest.raises(InputError, match=r"Expected attention_mask of shape \(3, 1\)"):
+        knowing_padding(heard, ARGUMENT, last, MASK)
 
 
 def test_a_backward_pass_runs_a_part_once_more() -> None:
@@ -153,7 +171,7 @@ def test_a_backward_pass_runs_a_part_once_more() -> None:
         @staticmethod
         def backward(ctx: object, gradient: Tensor) -> Tensor:
             del ctx
-            part = partial(knowing_padding_of_part, heard, ARGUMENT, IDS)
+            part = partial(knowing_padding_of_part, heard, PART, IDS)
             found.extend([part(MASK), part(EXTENDED), part(None)])
             return gradient
 
@@ -176,7 +194,7 @@ def gated(
             gate or nn.Identity(), "gate", compute, branch, shortcut, channel_axis=channel_axis
         )
 
-    found = knowing_padding(forward, ARGUMENT, IDS, mask)
+    found = knowing_padding(forward, ARGUMENT, torch.zeros_like(mask), mask)
     assert isinstance(found, Tensor)
     return found
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attnlab._errors import InputError, SiteError
 from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals.checkpointing import runs_again
-from attnlab.residuals.padding import MaskArgument, TwoSequencesError
+from attnlab.residuals.padding import MaskArgument, OtherTokensError
 
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 """The step size of a branch and its shortcut, both (inputs, tokens, channels)."""
@@ -36,8 +36,8 @@ class _Told(NamedTuple):
     """... and the argument that it was given as."""
     trains: bool
     """Whether a backward pass may follow."""
-    part: bool
-    """Whether a part of the network was told, whose tokens may be others (patches of images)."""
+    others: bool
+    """Whether it tells of others than a text: of the patches of images, which a part is given."""
 
 
 class _Call(threading.local):
@@ -54,7 +54,7 @@ def knowing_padding(
     """`forward(*args, **kwargs)`, during which gates know the padding that the call tells of."""
     if argument is None:
         return forward(*args, **kwargs)
-    return _told(forward, argument, argument.given(args, kwargs), TwoSequencesError, args, kwargs)
+    return _told(forward, argument, argument.given(args, kwargs), OtherTokensError, args, kwargs)
 
 
 def knowing_padding_of_method(
@@ -73,15 +73,16 @@ def knowing_padding_of_part(
     those that the whole network is told of (the patches of an image beside a text); what it is
     given in another form is made of the network's mask, unless the part is called by itself."""
     mask, told = argument.given(args, kwargs), _call.told
-    if told is not None and (
-        mask is None or (mask is told.mask and told.part) or torch.jit.is_tracing()  # type: ignore[attr-defined]
-    ):
-        return forward(*args, **kwargs)
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if told is not None:
+        handed_on = mask is told.mask and not isinstance(told.valid, InputError)
+        if mask is None or handed_on or tracing:
+            return forward(*args, **kwargs)
     # A call that the backward pass makes once more was looked at when it was first made.
     again = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
     if (told is not None or again) and not _is_of_tokens(mask, args, kwargs):
         return forward(*args, **kwargs)
-    return _told(forward, argument, mask, InputError, args, kwargs, part=True)
+    return _told(forward, argument, mask, InputError, args, kwargs)
 
 
 def _is_of_tokens(mask: object, args: Arguments, kwargs: Mapping[str, object]) -> bool:
@@ -100,8 +101,6 @@ def _told(
     later: type[InputError],
     args: Arguments,
     kwargs: Keywords,
-    *,
-    part: bool = False,
 ) -> object:
     """`forward(*args, **kwargs)`, told of padding by this mask; errors of the kind `later` are left
     to the gate that has to know."""
@@ -117,7 +116,8 @@ def _told(
         valid = None if mask is None else argument.valid(mask, args, kwargs)
     except later as error:
         valid = error
-    _call.told = _Told(valid, mask, argument.name, torch.is_grad_enabled(), part)
+    text = not (before is not None and before.others) and argument.tells_of_text(args, kwargs)
+    _call.told = _Told(valid, mask, argument.name, torch.is_grad_enabled(), not text)
     try:
         return forward(*args, **kwargs)
     finally:
@@ -125,10 +125,10 @@ def _told(
 
 
 def has_padding(beside: bool) -> bool:
-    """Whether the call that runs has padding. Of states `beside` those that the network's mask
-    tells of, only what their part was told counts."""
+    """Whether the call that runs has padding. Of states `beside` the text that the network's mask
+    tells of, only what tells of others counts."""
     told = _call.told
-    return told is not None and told.valid is not None and (told.part or not beside)
+    return told is not None and told.valid is not None and (told.others or not beside)
 
 
 def of_valid_tokens(

@@ -53,7 +53,7 @@ def _valid_tokens(named: Mapping[str, object]) -> Tensor | None:
         return None
     decoder = next((n for n, v in named.items() if n.startswith("decoder_") and _given(v)), None)
     if decoder is not None:
-        raise TwoSequencesError(
+        raise OtherTokensError(
             f"The call has {decoder}: the network has an encoder and a decoder, with masks of "
             f"their own, and whose tokens a state holds cannot be told. Measure the encoder "
             f"alone: model.get_encoder()."
@@ -61,8 +61,9 @@ def _valid_tokens(named: Mapping[str, object]) -> Tensor | None:
     return padded[0] != 0
 
 
-class TwoSequencesError(InputError):
-    """Padding in a call of an encoder and a decoder: whose it is, their parts are told."""
+class OtherTokensError(InputError):
+    """A mask of other tokens than some states have: of an encoder beside a decoder, and of all that
+    a text has so far, where a call adds one token to it. Gates elsewhere need not know."""
 
 
 def _given(value: object) -> bool:
@@ -78,7 +79,7 @@ def _check_mask(mask: Tensor, named: Mapping[str, object]) -> None:
     for name in SEQUENCES:
         sequence = named.get(name)
         if isinstance(sequence, Tensor) and sequence.shape[:2] != mask.shape:
-            raise InputError(
+            raise OtherTokensError(
                 f"Expected {NAME} of shape {tuple(sequence.shape[:2])}, one value per token of "
                 f"{name}, but got shape {tuple(mask.shape)}."
             )
@@ -141,6 +142,11 @@ class MaskArgument:
     def named(self, args: Arguments, kwargs: Mapping[str, object]) -> Keywords:
         """The arguments of a call by name."""
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def tells_of_text(self, args: Arguments, kwargs: Mapping[str, object]) -> bool:
+        """Whether a call has the sequence of a text that this tells of."""
+        named = self.named(args, kwargs)
+        return self.name == NAME and any(isinstance(named.get(n), Tensor) for n in SEQUENCES)
 
     def valid(self, mask: object, args: Arguments, kwargs: Mapping[str, object]) -> Tensor | None:
         """(inputs, tokens), False where a token is padding; None where nothing is padded."""

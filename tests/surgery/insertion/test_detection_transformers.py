@@ -195,3 +195,38 @@ def test_images_do_not_see_the_padding_of_texts():
     got, read = (together[f"{kind}_model_output"].last_hidden_state for kind in ("vision", "text"))
     torch.testing.assert_close(got[1:], alone.vision_model_output.last_hidden_state)
     torch.testing.assert_close(read[1:, :LENGTH], alone.text_model_output.last_hidden_state)
+
+
+def test_gates_in_the_images_of_a_network_that_writes():
+    """Its own mask is of all tokens so far, of which it is given the last."""
+    torch.manual_seed(0)
+    images = transformers.SiglipVisionConfig(**SIZES, image_size=16, patch_size=4)
+    texts = transformers.LlamaConfig(**SIZES, num_key_value_heads=2, vocab_size=60)
+    config = transformers.LlavaConfig(
+        vision_config=images,
+        text_config=texts,
+        image_token_index=59,
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+    )
+    network = transformers.LlavaForConditionalGeneration(config).double().eval()
+    ids = torch.randint(2, 50, (2, 24))
+    ids[:, 1:17] = 59
+    given = {"pixel_values": torch.randn(2, 3, 16, 16).double(), "input_ids": ids}
+    example = {name: value[:1] for name, value in given.items()}
+    gated, _ = attnlab.insert(
+        network, "se", example=example, where=lambda site: "vision" in site.module
+    )
+    awake(gated)
+    mask = (torch.arange(24) < torch.tensor([[24], [20]])).long()
+    alone = {"pixel_values": given["pixel_values"][1:], "input_ids": ids[1:, :20]}
+    with torch.no_grad():
+        together = gated(**given, attention_mask=mask).logits
+        torch.testing.assert_close(together[1:, :20], gated(**alone).logits)
+        written = gated.generate(
+            **given, attention_mask=torch.ones_like(ids), max_new_tokens=3, do_sample=False
+        )
+        for _ in range(3):  # each anew from all that was written
+            last = gated(**given).logits[:, -1].argmax(-1, keepdim=True)
+            given["input_ids"] = torch.cat([given["input_ids"], last], 1)
+    assert torch.equal(written, given["input_ids"])
