@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.tasks import processes
 from attnlab._errors import InputError, OptionError, UnknownNameError
 from attnlab.data import Facts
 from attnlab.data.batches import Batch
+from attnlab.results.metric import perplexity_of
 from attnlab.tasks import Metric, Task, TaskConfig, build_task, list_tasks
 
 CPU = torch.device("cpu")
@@ -69,6 +71,63 @@ def test_multilabel() -> None:
     assert found["map"] == pytest.approx(np.mean(each), abs=1e-6)
     exact = ((logits.numpy() > 0) == (labels.numpy() > 0)).all(1).mean()
     assert found["exact"] == pytest.approx(exact, abs=1e-12)
+
+
+def test_top_5_needs_a_sixth_class() -> None:
+    """The first five of six classes are guessed for every image, the sixth never."""
+    logits = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]]).expand(4, 6)
+    found = measured(
+        build_task(TaskConfig(), facts("class", 6)), logits, torch.tensor([0, 4, 5, 5])
+    )
+    assert (found["top1"], found["top5"]) == (0.25, 0.5)
+
+
+def test_what_training_shows_of_classes() -> None:
+    """Smoothed by hand: a tenth of the target is spread over all four classes. Of an image that
+    was mixed, the class with the largest share counts."""
+    logits = torch.tensor([[2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 3.0, 0.0]], dtype=torch.float64)
+    task = build_task(TaskConfig(options={"label_smoothing": 0.1}), facts("class", 4))
+    logs = logits.log_softmax(1)
+    target = torch.full((2, 4), 0.025, dtype=torch.float64)
+    target[0, 0] = target[1, 1] = 0.925
+    found = task.loss(torch.nn.Identity(), Batch(logits, torch.tensor([0, 1])))
+    assert float(found.mean) == pytest.approx(-float((target * logs).sum()) / 2, rel=1e-12)
+    assert float(found.figures["top1"]) == 0.5
+    plain = build_task(TaskConfig(), facts("class", 4))
+    found = plain.loss(torch.nn.Identity(), Batch(logits, torch.tensor([0, 1])))
+    assert float(found.mean) == pytest.approx(-float(logs[0, 0] + logs[1, 1]) / 2, rel=1e-12)
+    mixed = torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.0, 0.6, 0.4, 0.0]], dtype=torch.float64)
+    found = plain.loss(torch.nn.Identity(), Batch(logits, mixed))
+    assert float(found.figures["top1"]) == 0.5
+    assert float(found.mean) == pytest.approx(-float((mixed * logs).sum()) / 2, rel=1e-12)
+
+
+def test_what_training_shows_of_labels() -> None:
+    """By hand: log(1 + e^-x) of a label that an image has, log(1 + e^x) of another. A logit of 0
+    gives no label; an image counts if all its labels are right."""
+    logits = torch.tensor([[1.0, -2.0], [0.0, 3.0], [2.0, 1.0]], dtype=torch.float64)
+    labels = torch.tensor([[1, 0], [0, 1], [1, 0]])
+    task = build_task(TaskConfig(name="multilabel"), facts("labels", 2))
+    found = task.loss(torch.nn.Identity(), Batch(logits, labels))
+    terms = [math.log1p(math.exp(x)) for x in (-1.0, -2.0, 0.0, -3.0, -2.0, 1.0)]
+    assert float(found.mean) == pytest.approx(sum(terms) / 6, rel=1e-12)
+    assert float(found.figures["exact"]) == pytest.approx(2 / 3)
+    shown = measured(task, logits, labels)
+    assert shown["exact"] == pytest.approx(2 / 3)
+    assert shown["loss"] == pytest.approx(sum(terms) / 6, rel=1e-12)
+
+
+def test_labels_that_no_image_has_have_no_precision() -> None:
+    task = build_task(TaskConfig(name="multilabel"), facts("labels", 2))
+    found = measured(task, torch.randn(5, 2), torch.zeros(5, 2, dtype=torch.long))
+    assert found["map"] is None
+
+
+def test_errors_that_are_not_a_number_are_not_left_out() -> None:
+    task = build_task(TaskConfig(name="regression"), facts("values", 1))
+    lost = measured(task, torch.tensor([[1.0], [math.nan]]), torch.tensor([[1.0], [2.0]]))
+    assert math.isnan(lost["mae"])
+    assert math.isnan(lost["r2"])
 
 
 def test_regression() -> None:
@@ -129,6 +188,31 @@ def test_how_a_metric_is_shown() -> None:
     error = Metric(name="mae", label="mean |error|", unit="°", better="lower", digits=1)
     assert (error.text(3.14), error.difference_unit) == ("3.1 °", "°")
     assert error.best([3.0, 1.0, 2.0, 1.0]) == 1
+
+
+def test_the_values_that_a_metric_can_have() -> None:
+    share = Metric(name="top1", label="top-1", least=0, most=1)
+    share.check_value(0.0)
+    share.check_value(1.0)
+    for value, said in ((-0.1, "at least 0"), (1.5, "at most 1")):
+        with pytest.raises(ValueError, match=f"top1 is {value:g}, expected {said}"):
+            share.check_value(value)
+    Metric(name="mae", label="mae").check_value(-9.0)
+    window = Metric(name="loss", label="loss", better="lower", sample="window")
+    assert (window.samples, window.direction) == ("windows", "lower is better")
+    assert (Metric(name="a", label="a").samples, Metric(name="a", label="a").direction) == (
+        "images",
+        "",
+    )
+    percent = Metric(name="top1", label="top-1", unit="%", scale=100)
+    assert (percent.signed(0.4), percent.difference_text(-0.4)) == ("+0.40", "-0.40 pt")
+    assert percent.interval_text(-0.2, 0.6) == "[-0.20, +0.60]"
+
+
+def test_perplexity_overflows_to_infinity() -> None:
+    assert perplexity_of(2.0) == pytest.approx(7.38905609893065)
+    assert perplexity_of(699.0) == pytest.approx(math.exp(699))
+    assert perplexity_of(1000.0) == math.inf
 
 
 def test_two_processes_measure_as_one(tmp_path: Path) -> None:

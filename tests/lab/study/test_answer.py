@@ -5,8 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnlab.results import Metric
-from attnlab.results.answer import table_answer
+from attnlab.results.answer import points, table_answer
 from attnlab.results.speed import GroupSpeed, TimedNetwork
+from attnlab.results.study_cells import (
+    delta_cell,
+    delta_text,
+    digits_cell,
+    distinct_digits,
+    equivalence_text,
+    error_cell,
+    gain_cell,
+    p_cell,
+    p_text,
+    seeds_cell,
+    seeds_text,
+    summary_cell,
+)
 from attnlab.results.table import (
     Comparison,
     Equivalence,
@@ -16,6 +30,7 @@ from attnlab.results.table import (
     PaperFigure,
     StudyRow,
     StudyTable,
+    Summary,
     Verdict,
 )
 
@@ -126,3 +141,113 @@ def test_a_table_without_a_plain_row_has_no_answer():
 def test_a_papers_figure_is_its_mean_and_its_spread() -> None:
     assert str(PaperFigure(94.26, 0.14)) == "94.26 ± 0.14"
     assert PaperFigure(94.26).text(1) == "94.3"
+
+
+def test_points_and_other_units():
+    degrees = Metric(name="mae", label="mae", unit="°", better="lower")
+    assert [points(TOP1, each) for each in ("1", "2", "0.5")] == [
+        "1 point",
+        "2 points",
+        "0.5 points",
+    ]
+    assert points(degrees, "1") == "1 °"
+    assert points(Metric(name="loss", label="loss"), "1") == "1"
+
+
+def test_a_fold_without_a_time_and_one_that_is_faster():
+    still = StudyRow("a", False, SEEDS, (), fold_error=2e-7)
+    fast = StudyRow("b", False, SEEDS, (), fold_error=1e-16, folded_speed=timed(0.5))
+    found = table_answer(table(group(still, fast)))
+    assert found == [
+        "a folds into the layers before it: its outputs change by at most 2e-07 (float64).",
+        "b folds into the layers before it: its outputs change by at most 1e-16 (float64), and it "
+        "takes 0.50 [0.46, 0.54] of the time of plain.",
+    ]
+
+
+def test_cells_of_what_is_not_known():
+    nothing = StudyRow("se", False, (), (0, 1))
+    assert delta_cell(nothing, TOP1).text == "missing"
+    assert (seeds_text(nothing), str(seeds_cell(nothing))) == ("0 of 2", "0 / 2")
+    assert (summary_cell(None, TOP1).text, error_cell(None).text) == ("—", "—")
+    assert (delta_text(None, TOP1), p_text(None), p_cell(None).text, p_cell("").text) == (
+        "",
+        "",
+        "—",
+        "—",
+    )
+    alone = compared(0.5, None, None, "cannot tell")
+    assert (delta_text(alone, TOP1), p_text(alone)) == ("+0.50 [–]", "")
+    assert delta_text(compared(1.2, 0.4, 2.0, "better"), TOP1) == "+1.20 [+0.40, +2.00]"
+    assert p_text(compared(1.2, 0.4, 2.0, "better")) == "0.500"
+    assert p_cell(0.01234).text == "0.0123"
+    unknown = replace(as_good(0.1, "not shown"), low=None)
+    assert equivalence_text(unknown, TOP1) == "+0.10 [–]"
+    assert equivalence_text(as_good(0.1, "equivalent"), TOP1) == "+0.10 [-1.00, +1.00]"
+
+
+def test_cells_of_a_row():
+    """Of the plain backbone its result; of another row the difference, in the colour of a gain."""
+    value = {"top1": Summary(96.376, 0.794, 3)}
+    plain = StudyRow("plain", True, SEEDS, (), values=value)
+    assert (delta_cell(plain, TOP1).text, delta_cell(plain, TOP1).order) == ("96.38 %", 0.0)
+    assert (gain_cell(plain, TOP1).text, gain_cell(plain, TOP1).order) == ("—", 0.0)
+    alone = replace(plain, plain=False)
+    assert (delta_cell(alone, TOP1).order, delta_cell(alone, TOP1).tone) == (None, "quiet")
+    gain = replace(alone, comparison=compared(1.2, 0.4, 2.0, "better"))
+    for cell in (delta_cell(gain, TOP1), gain_cell(gain, TOP1)):
+        assert (cell.text, cell.small, cell.order, cell.tone) == (
+            "+1.20",
+            "[+0.40, +2.00]",
+            1.2,
+            "gain",
+        )
+    loss = replace(alone, comparison=compared(-1.2, -2.0, -0.4, "worse"))
+    assert delta_cell(loss, TOP1).tone == "loss"
+    unclear = replace(alone, comparison=compared(1.2, -0.4, 2.0, "no difference shown"))
+    assert delta_cell(unclear, TOP1).tone == "quiet"
+    mean = summary_cell(value["top1"], TOP1)
+    assert (mean.text, mean.small, mean.order, mean.tone) == ("96.38", "± 0.79", 96.376, "")
+    assert summary_cell(value["top1"], TOP1, quiet=True).tone == "quiet"
+
+
+def test_seeds_that_are_missing_or_stale():
+    assert (
+        seeds_text(StudyRow("a", False, SEEDS, ())),
+        str(seeds_cell(StudyRow("a", False, SEEDS, ()))),
+    ) == (
+        "3",
+        "3 / 3",
+    )
+    row = StudyRow("a", False, SEEDS, (3,), stale=("2: other threads", "1: other data"))
+    assert (seeds_text(row), str(seeds_cell(row))) == ("3 of 4, 3 stale", "3 / 4 3 stale")
+
+
+def test_three_digits_are_seen():
+    values = (0.0123, 0.5, 1.8, 41.0, 1230.0, 0.0, -0.0123, 10.0, 100.0)
+    assert [digits_cell(value).text for value in values] == [
+        "0.0123",
+        "0.500",
+        "1.80",
+        "41.0",
+        "1230",
+        "0.00",
+        "-0.0123",
+        "10.0",
+        "100",
+    ]
+    assert digits_cell(None).text == "—"
+    assert [error_cell(each).text for each in (9e-7, 1e-6, 2e-3)] == [
+        "9.0e-07 ✓",
+        "1.0e-06",
+        "2.0e-03",
+    ]
+    assert error_cell(9e-7).order == 9e-7
+
+
+def test_digits_that_tell_values_apart():
+    assert distinct_digits([1.0, 2.0]) == 3
+    assert distinct_digits([1.0001, 1.0002]) == 4
+    assert distinct_digits([1.00001, 1.00002]) == 5
+    assert distinct_digits([1.0, 1.0]) == 3
+    assert distinct_digits([1.0000001, 1.0000002]) == 6

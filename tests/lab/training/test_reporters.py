@@ -59,3 +59,29 @@ def test_a_function_is_given_the_records() -> None:
     told.epoch(RECORD)
     told.close()
     assert seen == [RECORD]
+
+
+def test_what_a_budget_counts() -> None:
+    epochs, steps = Budget(12), Budget(3, 250, 100)
+    assert (epochs.unit, epochs.after(5), epochs.whole) == ("epoch", 5, 12)
+    assert [steps.after(n) for n in (0, 1, 2, 3)] == [0, 100, 200, 250]
+    assert (steps.unit, steps.whole) == ("step", 250)
+    unknown = Budget()
+    assert (unknown.unit, unknown.after(7), unknown.whole) == ("epoch", 7, None)
+
+
+def test_the_numbers_of_a_record() -> None:
+    """Those in tables have the name of the table in front; texts, truth values and what is not
+    known are none."""
+    record = RECORD.with_more(
+        {"tns": 2, "nsi": {"layer1.0": 0.5}, "done": True, "where": "here", "gates": {"a": [1.0]}}
+    )
+    assert record.numbers() == {
+        "lr": 0.05,
+        "train_loss": 0.21345,
+        "test/top1": 0.9642,
+        "images_per_second": 1520.4,
+        "tns": 2.0,
+        "nsi/layer1.0": 0.5,
+    }
+    assert EpochRecord(epoch=1, lr=0.1, test={"r2": None}).numbers() == {"lr": 0.1}
