@@ -85,6 +85,33 @@ def test_blur_of_a_point_is_a_gaussian() -> None:
     assert float(found[8, 9] / found[8, 8]) == pytest.approx(np.exp(-0.5), abs=0.02)
 
 
+def test_blur_reaches_four_deviations_or_to_the_other_side() -> None:
+    """Not further: images may be smaller than the blur."""
+    image = torch.zeros(1, 3, 17, 17, dtype=torch.uint8)
+    image[..., 8, 8] = 255
+    for strength, sigma in ((1, 0.4), (5, 1.2)):
+        found = corrupted(image, "gaussian_blur", strength, torch.zeros(1))[0, 0].double()
+        far = torch.arange(17) - 8
+        line = torch.exp(-(far**2).double() / (2 * sigma**2))
+        line[far.abs() > round(4 * sigma)] = 0
+        wanted = 255 * torch.outer(line, line) / line.sum() ** 2
+        torch.testing.assert_close(found, wanted, atol=0.51, rtol=0)
+    tiny = torch.full((1, 3, 2, 9), 100, dtype=torch.uint8)
+    assert torch.equal(corrupted(tiny, "gaussian_blur", 5, torch.zeros(1)), tiny)
+
+
+def test_pixels_of_a_tiny_image_stay() -> None:
+    tiny = torch.full((1, 3, 1, 1), 7, dtype=torch.uint8)
+    assert torch.equal(corrupted(tiny, "pixelate", 5, torch.zeros(1)), tiny)
+
+
+def test_strengths_are_from_one_to_five() -> None:
+    for strength in (0, 6, -1):
+        with pytest.raises(OptionError, match=f"strength from 1 to 5 but got {strength}"):
+            corrupted(GREY[:1], "jpeg", strength, NUMBERS[:1])
+    assert STRENGTHS == (1, 2, 3, 4, 5)
+
+
 def test_pixels_repeat() -> None:
     found = corrupted(photographs(), "pixelate", 5, torch.arange(3))
     assert len(found[0, 0].unique(dim=1)[0]) == round(32 * 0.4)

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from tests.detection import written
 
 from attnlab._errors import InputError, OptionError, UnknownNameError
-from attnlab.data import Augmentation, DataConfig, data_checksum, load_data
+from attnlab.data import Augmentation, DataConfig, data_checksum, load_data, yolo_files
 from attnlab.data.batches import Chunk
-from attnlab.data.box_checks import BoxNote
+from attnlab.data.box_checks import BoxNote, FoundBox, box_problem
+from attnlab.data.boxes import as_target
+from attnlab.data.orientation import Orientations, orientation, shown_size
 from attnlab.data.shapes import mask_box, object_mask
 
 WHOLE = Augmentation(crop="none", flip=False)
@@ -187,6 +189,159 @@ def test_bad_boxes_are_named(tmp_path, name):
     with pytest.warns(BoxNote, match=re.escape("1 of 2 boxes are left out:\n  boxes.json, anno")):
         data = loaded("coco", tmp_path, {**options, "bad": "drop"})
     assert batch_of(data, 0).targets[0]["labels"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("edges", "fine"),
+    [
+        ((-1.0, 2.0, 5.0, 9.0), True),  # a pixel outside, as rounded boxes are
+        ((2.0, -1.0, 5.0, 9.0), True),
+        ((2.0, 2.0, 61.0, 9.0), True),
+        ((2.0, 2.0, 5.0, 41.0), True),
+        ((-1.1, 2.0, 5.0, 9.0), False),
+        ((2.0, -1.1, 5.0, 9.0), False),
+        ((2.0, 2.0, 61.1, 9.0), False),
+        ((2.0, 2.0, 5.0, 41.1), False),
+        ((-1.0, 2.0, 0.0, 9.0), False),  # not a pixel of it is inside
+        ((60.0, 2.0, 61.0, 9.0), False),
+        ((2.0, -1.0, 9.0, 0.0), False),
+        ((2.0, 40.0, 9.0, 41.0), False),
+        ((0.0, 0.0, 60.0, 40.0), True),
+    ],
+)
+def test_how_far_a_box_may_stick_out(edges, fine):
+    reason = box_problem(FoundBox("here", "dog", edges), 60, 40, {"dog": 1})
+    if fine:
+        assert reason == ""
+    else:
+        assert reason.startswith("is outside of the image, which is 60×40: left ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"edges": (3.0, 2.0, 3.0, 9.0)}, "has no area: left 3, top 2, right 3, bottom 9"),
+        ({"edges": (3.0, 9.0, 5.0, 9.0)}, "has no area: left 3, top 9, right 5, bottom 9"),
+        ({"area": -1.0}, "has the area -1.0"),
+        ({"area": 0.0}, ""),
+        ({"area": float("inf")}, "has the area inf"),
+        ({"outline": (1.0, float("nan"))}, "has an outline or points that are not finite"),
+        ({"points": (float("inf"), 1.0)}, "has an outline or points that are not finite"),
+        ({"category": 9}, "has the category 9, which is not one of dog, …"),
+    ],
+)
+def test_what_a_box_cannot_be(changed, reason):
+    given = {"place": "here", "category": "dog", "edges": (1.0, 2.0, 5.0, 9.0), **changed}
+    assert box_problem(FoundBox(**given), 60, 40, {"dog": 1}) == reason
+
+
+def test_a_box_that_sticks_out_is_cut_off_and_its_area_is_what_is_left(tmp_path):
+    content = written.coco_content()
+    content["annotations"][0] |= {"bbox": [-1, -1, 11, 5]}
+    content["annotations"][0].pop("area", None)
+    data = loaded("coco", tmp_path, written.write_coco(tmp_path, content))
+    target = batch_of(data, 0).targets[0]
+    first = target["labels"].tolist().index(2)
+    assert target["boxes"][first].tolist() == [0, 0, 10, 4]
+    assert float(target["area"][first]) == 40
+
+
+def test_objects_without_an_area_have_that_of_their_boxes():
+    target = as_target(torch.tensor([[1.0, 2.0, 4.0, 8.0]]), torch.tensor([3]))
+    assert (target["area"].tolist(), target["iscrowd"].tolist()) == ([18.0], [0])
+    assert as_target(torch.zeros(0), torch.zeros(0))["boxes"].shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("kpt_shape: [2, 4]", "expected kpt_shape to be a list of the number of points and 2 or 3"),
+        ("kpt_shape: [0, 2]", r"the numbers for each, but got \[0, 2\]"),
+        ("kpt_shape: [2]", r"the numbers for each, but got \[2\]"),
+        ("kpt_shape: 2", "the numbers for each, but got 2"),
+        (
+            "kpt_shape: [2, 3]\nflip_idx: [0, 0]",
+            r"expected flip_idx to have each of 0 to 1 once but got \[0, 0\]",
+        ),
+        (
+            "kpt_shape: [2, 3]\nkpt_oks_sigmas: [0.1]",
+            r"expected kpt_oks_sigmas to be 2 positive numbers but got \[0.1\]",
+        ),
+        (
+            "kpt_shape: [2, 3]\nkpt_oks_sigmas: [0.1, 0]",
+            r"expected kpt_oks_sigmas to be 2 positive numbers but got \[0.1, 0\]",
+        ),
+    ],
+)
+def test_points_that_a_yaml_cannot_have(tmp_path, said, message):
+    written.write_yolo(tmp_path)
+    file = tmp_path / "data.yaml"
+    file.write_text(f"{file.read_text()}\n{said}\n")
+    with pytest.raises(InputError, match=message):
+        loaded("yolo", tmp_path)
+
+
+def test_points_are_read_in_pixels(tmp_path):
+    """Of an image of 60 × 40 pixels; the third number of a point is not a share."""
+    written.write_yolo(tmp_path)
+    file = tmp_path / "data.yaml"
+    points = "kpt_shape: [2, 3]\nflip_idx: [1, 0]\nkpt_oks_sigmas: [0.1, 0.2]\n"
+    file.write_text(f"{file.read_text()}\n{points}")
+    label = "0 0.5 0.5 0.5 0.5 0.25 0.5 2 0.75 0.25 1\n"
+    for text in (tmp_path / "labels").rglob("*.txt"):
+        text.write_text(label)
+    data = loaded("yolo", tmp_path)
+    image = next(each for each in data.train if each.pixels().shape == (3, 40, 60))
+    assert image.target["boxes"].tolist() == [[15, 10, 45, 30]]
+    assert image.points.tolist() == [[[15, 20, 2], [45, 10, 1]]]
+
+
+def test_which_folder_has_the_labels():
+    """The last folder that is called images on the way."""
+    for image, label in (
+        ("/a/images/train/x.jpg", "/a/labels/train/x.txt"),
+        ("/images/b/images/x.png", "/images/b/labels/x.txt"),
+        ("/a/pictures/x.jpg", "/a/pictures/x.txt"),
+        ("/a/images", "/a/images.txt"),
+    ):
+        assert yolo_files._label(Path(image)) == Path(label)
+
+
+def test_pictures_that_exif_turns():
+    """From the fifth orientation on, height and width change places."""
+    for number in range(10):
+        picture = Image.new("RGB", (6, 4))
+        picture.getexif()[ExifTags.Base.Orientation] = number
+        assert orientation(picture) == (number if 2 <= number <= 8 else 1)
+        assert shown_size(picture) == ((4, 6) if 5 <= number <= 8 else (6, 4))
+
+
+def test_which_way_annotations_are_of_turned_pictures():
+    turned = Image.new("RGB", (6, 4))
+    turned.getexif()[ExifTags.Base.Orientation] = 6
+    straight = Image.new("RGB", (6, 4))
+    shown, stored, both = Orientations(), Orientations(), Orientations()
+    assert shown.notes("x") == ()
+    assert shown.fits("a", straight, (6, 4))
+    assert not shown.fits("a", straight, (4, 6))
+    assert shown.notes("x") == ()
+    assert shown.fits("a", turned, (4, 6))
+    assert shown.as_shown("x")
+    assert shown.notes("x") == (
+        "x: EXIF turns 1 image; annotations are taken to be of images as they are shown.",
+    )
+    assert stored.fits("a", turned, (6, 4))
+    assert stored.fits("b", turned, (6, 4))
+    assert not stored.fits("c", turned, (5, 5))
+    assert not stored.as_shown("x")
+    assert stored.notes("x") == (
+        "x: EXIF turns 3 images; annotations are taken to be of images as they are stored, and are "
+        "not turned.",
+    )
+    for name, size in (("a", (4, 6)), ("b", (6, 4)), ("c", (4, 6)), ("d", (6, 4))):
+        both.fits(name, turned, size)
+    with pytest.raises(InputError, match=r"x: EXIF turns 'a', .* as it is shown, and 'b', whose"):
+        both.as_shown("x")
 
 
 def test_many_bad_boxes_are_counted(tmp_path):

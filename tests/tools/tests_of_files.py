@@ -414,7 +414,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/lab/study/test_run.py",
         "tests/lab/study/test_placement.py",
     ),
-    "lab/study/grid.py": ("tests/lab/study/test_definition.py", "tests/lab/study/test_files.py"),
+    "lab/study/grid.py": (
+        "tests/lab/study/test_definition.py",
+        "tests/lab/study/test_files.py",
+        "tests/lab/study/test_threads.py",
+    ),
     "lab/study/lease.py": (
         "tests/lab/study/test_lock.py",
         "tests/lab/study/test_addresses.py",

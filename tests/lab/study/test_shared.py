@@ -22,6 +22,7 @@ from attnlab.lab.study import (
     load_study,
     planned_runs,
     run_study,
+    shared,
     submit_rows,
 )
 from attnlab.lab.study.shared import SharedRow, SharedRun, check_row
@@ -215,6 +216,25 @@ def test_a_row_that_is_not_finished_is_refused(runs: Path) -> None:
     shutil.rmtree(entry_folder(runs, 3))
     found = submit_rows("small", table, runs)
     assert found.refused == {"se": "Its runs of the seeds [1] are not finished."}
+
+
+@pytest.mark.parametrize("what", ["settings", "sources"])
+def test_a_gate_that_is_another_for_one_seed_is_refused(
+    what: str, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, read = begun(runs), shared._checked_identity
+
+    def changed(table: SharedTable, stored: Any, seed: int) -> Any:
+        identity = read(table, stored, seed)
+        if seed == 0:
+            return identity
+        other = {"where": "every"} if what == "settings" else {"mine.Gate": "0" * 64}
+        return identity.model_copy(update={what: {**getattr(identity, what), **other}})
+
+    monkeypatch.setattr(shared, "_checked_identity", changed)
+    assert submit_rows("small", table, runs).refused["se"] == (
+        "Expected one gate for all seeds but its settings or its source differ."
+    )
 
 
 def entry_folder(runs: Path, number: int) -> Path:

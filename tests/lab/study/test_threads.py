@@ -15,11 +15,20 @@ from tests.lab.training.small import small
 from attnlab._errors import InputError
 from attnlab.cli import main
 from attnlab.lab.pages.alerts import plan_alerts
-from attnlab.lab.study import LocalExecutor, Store, Study, run_study, show_study, study_status
+from attnlab.lab.study import (
+    LocalExecutor,
+    Store,
+    Study,
+    planned_runs,
+    run_study,
+    show_study,
+    study_status,
+)
 from attnlab.lab.study.current import refresh
 from attnlab.lab.study.history import runs_with_other_threads
 from attnlab.lab.study.run import with_threads_of
 from attnlab.lab.study.show import study_footnotes
+from attnlab.lab.study.threads import default_threads
 from attnlab.lab.training import identify, train
 from attnlab.results import StoredRun
 from attnlab.results.record import read_record
@@ -47,6 +56,16 @@ def test_omp_num_threads_is_respected(
     monkeypatch.setenv("OMP_NUM_THREADS", given)
     assert LocalExecutor(slots=1).threads == expected
     assert LocalExecutor(slots=1, threads=5).threads == 5
+
+
+def test_a_study_without_threads_has_those_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("attnlab.lab.study.threads.cores", lambda: 6)
+    for gpus, expected in ((0, 1), (2, 3), (8, 1)):
+        monkeypatch.setattr("attnlab.lab.study.threads.number_of_gpus", lambda gpus=gpus: gpus)
+        assert {run.threads for run in planned_runs(one_run())} == {expected}
+    assert {run.threads for run in planned_runs(one_run(threads=5))} == {5}
+    assert (default_threads(3), default_threads(4), default_threads(9)) == (2, 1, 1)
 
 
 def test_a_run_with_other_threads_is_another_run() -> None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from attnlab.lab.training import NonFiniteLossError, one_epoch
 from attnlab.lab.training import loop as loops
+from attnlab.lab.training.diagnose import non_finite_loss
 from attnlab.lab.training.diagnose import offending_layer as _offending_layer
 
 
@@ -55,6 +56,40 @@ def test_neither() -> None:
     assert offending_layer(network(), IMAGES) == (
         "Every layer's output is finite: only the loss itself is not."
     )
+
+
+def test_what_is_said_of_a_loss_that_was_seen_later() -> None:
+    model = network()
+    for later, said in (
+        (0, ""),
+        (1, " It was seen 1 step later."),
+        (2, " It was seen 2 steps later."),
+    ):
+        error = non_finite_loss(
+            model, IMAGES, lambda: model(IMAGES), float("inf"), 3, 7, 0.05, later
+        )
+        assert str(error).startswith(
+            f"The loss is inf at step 7 of epoch 3 (learning rate 0.05).{said} Every layer's "
+            f"output is finite: only the loss itself is not. The run stopped;"
+        )
+    error = non_finite_loss(model, IMAGES, lambda: model(IMAGES), float("inf"), 3, 7, 0.05)
+    assert "It was seen" not in str(error)
+
+
+def test_the_largest_input_is_that_of_the_layer_and_without_a_sign() -> None:
+    model = nn.Sequential(nn.Flatten(), Exploding())
+    sentence = offending_layer(model, torch.tensor([[1.0, -7.25], [2.0, 3.0]]))
+    assert sentence == (
+        "The first layer whose output is not finite is '1' (Exploding); its largest input was 7.25."
+    )
+
+
+def test_inputs_of_which_one_is_not_finite() -> None:
+    model = network()
+    sentence = _offending_layer(
+        model, {"a": IMAGES, "b": [IMAGES * float("nan"), 3]}, lambda: model(IMAGES)
+    )
+    assert sentence == "The images themselves are not finite."
 
 
 def test_no_hook_survives() -> None:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from attnlab._errors import OptionError
+from attnlab._errors import InputError, OptionError
 from attnlab.lab.training import Recipe, list_recipes, load_recipe
 from attnlab.lab.training.recipe import load_parts
-from attnlab.lab.training.schedule import learning_rate, warmup
+from attnlab.lab.training.schedule import Schedule, learning_rate, warmup
 from attnlab.lab.training.state import build_optimizer
 
 # name: epochs, batch, optimizer, lr, weight decay, milestones (None: cosine), gamma
@@ -144,6 +144,32 @@ def test_the_rate_is_that_of_torchs_scheduler(settings: dict, scheduler: object)
         assert learning_rate(ours, epoch) == pytest.approx(expected, rel=1e-12)
         optimizer.step()
         reference.step()
+
+
+class Halving(Schedule):
+    """A schedule of one's own."""
+
+    def __init__(self, largest: str = "1") -> None:
+        self.largest = float(largest)
+
+    def factor(self, epoch: int, epochs: int) -> float:
+        return self.largest * (1 - epoch / epochs)
+
+
+def test_a_schedule_of_ones_own() -> None:
+    """The factor is multiplied by the rate and its warm-up; zero is allowed, less is not."""
+    own = recipe(schedule=f"{__name__}.Halving", lr_batch=16, warmup_epochs=1)
+    assert [learning_rate(own, epoch) for epoch in (0, 6, 12)] == pytest.approx(
+        [0.3 / 2 / 2, 0.3 / 2 / 2, 0]
+    )
+    for largest, got in (("-1", "-0.5"), ("inf", "inf"), ("nan", "nan")):
+        wrong = recipe(schedule=f"{__name__}.Halving", schedule_options={"largest": largest})
+        with pytest.raises(InputError) as error:
+            learning_rate(wrong, 6)
+        assert str(error.value) == (
+            f"Schedule '{__name__}.Halving': expected a number of at least 0 for epoch 6 but got "
+            f"{got}."
+        )
 
 
 def test_the_optimizers() -> None:
