@@ -15,6 +15,8 @@ import attnlab
 from attnlab import AttnlabError
 from attnlab.lab.comparison import Log, to_text
 from attnlab.lab.comparison.columns import page_table
+from attnlab.lab.comparison.direction import direction
+from attnlab.lab.comparison.log import numbers, run_name
 from attnlab.lab.comparison.seeds import place_log
 
 
@@ -589,3 +591,189 @@ def test_numbers_at_the_end_of_names_are_told(tmp_path: Path) -> None:
         attnlab.compare([file], "val_acc", baseline="plain")
     found = attnlab.compare([file], "val_acc", baseline="plain", seed_pattern=r"[-_.](\d+)$")
     assert [row.label for row in found.judged.groups[0].rows] == ["plain", "se"]
+
+
+def grouped(folder: Path, rows: list[tuple[str, object, float]], head: str = "top1") -> Path:
+    """A file with a row per run: its row, its seed (blank if it has none), and its value."""
+    file = folder / "all.csv"
+    lines = [f"{name},{seed},{value}" for name, seed, value in rows]
+    file.write_text("\n".join([f"model,seed,{head}", *lines]))
+    return file
+
+
+def test_which_rows_are_paired_over_which_seeds(tmp_path: Path) -> None:
+    """`plain` has two seeds; the others have more of them, one of them, other ones, and none."""
+    seeds = {"plain": (0, 1), "more": (0, 1, 2), "one": (1, 5), "other": (7, 8), "both": (1, 0)}
+    rows = [(m, s, 70 + n + s / 10) for n, m in enumerate(seeds) for s in seeds[m]]
+    found = attnlab.compare([grouped(tmp_path, rows)], "top1", by="model")
+    pairing = [note for note in found.notes if "paired" in note]
+    assert pairing == [
+        "more is paired with plain over the 2 seeds that both have",
+        "one is not paired with plain (1 seeds are shared): Welch's interval, wider",
+        "other is not paired with plain (0 seeds are shared): Welch's interval, wider",
+    ]
+    assert row(found, "both").comparison.difference.seeds == (0, 1)
+    assert row(found, "both").by_seed == {0: 74.0, 1: 74.1}
+
+
+def test_one_run_of_each_with_the_same_seed_is_a_pair(tmp_path: Path) -> None:
+    file = grouped(tmp_path, [("plain", 3, 70.0), ("se", 3, 71.5), ("eca", 4, 71.5)])
+    found = attnlab.compare([file], "top1", by="model")
+    assert row(found, "se").comparison.difference.seeds == (3,)
+    assert row(found, "se").comparison.difference.mean == 1.5
+    assert row(found, "eca").comparison.difference.seeds == ()
+    assert found.seeds_needed == {}
+
+
+def test_runs_without_a_seed_are_numbered(tmp_path: Path) -> None:
+    file = grouped(tmp_path, [("plain", "", 70.0), ("plain", "", 71.0), ("se", "", 72.0)])
+    found = attnlab.compare([file], "top1", by="model")
+    assert row(found, "plain").seeds == (0, 1)
+    assert row(found, "plain").by_seed == {0: 70.0, 1: 71.0}
+    assert row(found, "plain").best_by_seed == {0: 70.0, 1: 71.0}
+
+
+def test_the_seeds_needed_are_those_of_holms_first_step(tmp_path: Path) -> None:
+    """Of two rows the first needs a p-value below 2.5 %."""
+    values = {"plain": (70, 71, 69, 70), "a": (71, 72.4, 69.2, 70.9), "b": (70.3, 72, 69.9, 70)}
+    rows = [(m, s, v) for m, own in values.items() for s, v in enumerate(own)]
+    found = attnlab.compare([grouped(tmp_path, rows)], "top1", by="model")
+
+    def power(effect: float, seeds: int) -> float:
+        limit = stats.t.ppf(1 - 0.025 / 2, seeds - 1)
+        law = stats.nct(seeds - 1, effect * math.sqrt(seeds))
+        return float(law.sf(limit) + law.cdf(-limit))
+
+    expected = {}
+    for name in "ab":
+        differences = np.subtract(values[name], values["plain"])
+        effect = abs(differences.mean()) / differences.std(ddof=1)
+        expected[name] = next(n for n in range(2, 1000) if power(effect, n) >= 0.8)
+    assert found.seeds_needed == expected
+
+
+@pytest.mark.parametrize("name", ["plain", "Baseline", "NONE", "base"])
+def test_rows_that_are_taken_for_the_baseline(tmp_path: Path, name: str) -> None:
+    file = grouped(tmp_path, [("se", 0, 70.0), (name, 0, 71.0), ("eca", 0, 72.0)])
+    found = attnlab.compare([file], "top1", by="model")
+    assert [each.label for each in found.judged.groups[0].rows] == [name, "se", "eca"]
+
+
+def test_two_baselines_are_none_and_one_row_is_nothing_to_compare(tmp_path: Path) -> None:
+    file = grouped(tmp_path, [("plain", 0, 70.0), ("none", 0, 71.0)])
+    with pytest.raises(AttnlabError) as caught:
+        attnlab.compare([file], "top1", by="model")
+    assert str(caught.value) == (
+        "Choose the row that the others are compared with: baseline=…, --baseline on the command "
+        "line. The rows are: plain, none."
+    )
+    file = grouped(tmp_path, [("plain", 0, 70.0), ("plain", 1, 71.0)])
+    with pytest.raises(AttnlabError) as caught:
+        attnlab.compare([file], "top1", by="model")
+    assert str(caught.value) == (
+        "All runs are of one row, 'plain', so there is nothing to compare. A --by other than "
+        "'model' tells them apart."
+    )
+
+
+def test_a_metric_that_nobody_names(tmp_path: Path) -> None:
+    file = grouped(tmp_path, [("plain", 0, 70.0), ("se", 0, 71.0)])
+    with pytest.raises(AttnlabError) as caught:
+        attnlab.compare([file], by="model")
+    assert str(caught.value) == (
+        "Choose what is compared with metric=…, --metric on the command line. Columns of numbers: "
+        f"seed, top1 in {str(file)!r}."
+    )
+    named = attnlab.compare([file], "metrics.top1", by="model")
+    assert named.judged.metric.label == "top1"
+
+
+def test_names_of_metrics_in_files_begin_with_a_letter(tmp_path: Path) -> None:
+    for head, name in (("1-shot acc", "m_1_shot_acc"), ("Val/Acc", "val_acc")):
+        file = grouped(tmp_path, [("plain", 0, 70.0), ("se", 0, 71.0)], head)
+        metric = attnlab.compare([file], head, by="model").judged.metric
+        assert (metric.name, metric.label) == (name, head)
+
+
+@pytest.mark.parametrize(("least", "refused"), [(9.0, True), (8.9, False)])
+def test_how_far_shares_and_per_cent_are_apart(tmp_path: Path, least: float, refused: bool) -> None:
+    """A factor of ten, from the largest share to the least that would be per cent."""
+    file = grouped(tmp_path, [("plain", 0, 0.5), ("plain", 1, 0.9), ("se", 0, least)])
+    if refused:
+        with pytest.raises(AttnlabError, match="a share in some runs and per cent in others"):
+            attnlab.compare([file], "top1", by="model")
+    else:
+        assert attnlab.compare([file], "top1", by="model").runs
+
+
+@pytest.mark.parametrize(("largest", "refused"), [(100.0, True), (101.0, False)])
+def test_more_than_a_hundred_is_not_per_cent(tmp_path: Path, largest: float, refused: bool) -> None:
+    file = grouped(tmp_path, [("plain", 0, 0.5), ("plain", 1, 1.0), ("se", 0, largest)], "score")
+    if refused:
+        with pytest.raises(AttnlabError, match=r"0\.5 to 1 in 2 runs \(such as plain\), 100 to"):
+            attnlab.compare([file], "score", by="model", better="higher")
+    else:
+        assert attnlab.compare([file], "score", by="model", better="higher").runs
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [
+        ("top1_error", "lower"),
+        ("dice_loss", "lower"),
+        ("loss_top1", None),
+        ("negative_loss", None),
+        ("minus accuracy", None),
+        ("negation_acc", "higher"),
+        ("ms_ssim", "higher"),
+        ("latency_ms", "lower"),
+        ("ms", "lower"),
+        ("ms_of_it", None),
+        ("acc@5", "higher"),
+        ("cross-entropy", "lower"),
+        ("", None),
+    ],
+)
+def test_directions_of_names(metric: str, better: str | None) -> None:
+    assert direction(metric) == better
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("mine/version_0", "mine"),
+        ("mine/checkpoint-30", "mine"),
+        ("mine/20260101_120000/vis_data", "mine"),
+        ("mine/version", "version"),
+        ("mine/2026_12", "2026_12"),
+    ],
+)
+def test_the_name_of_a_run_is_its_folders(tmp_path: Path, folder: str, name: str) -> None:
+    assert run_name(tmp_path / folder / "metrics.csv") == name
+
+
+def test_cells_that_are_numbers() -> None:
+    assert numbers([1, "2.5", None, " ", "-1e3"]) == [1.0, 2.5, -1000.0]
+    assert numbers([]) == []
+    for word in ("a", True, [1], "1,5"):
+        assert numbers([1, word]) is None
+
+
+@pytest.mark.parametrize(
+    ("seed", "found"), [("3", 3), ("3.0", 3), ("3.5", None), ("s12", 12), ("seed", None)]
+)
+def test_seeds_of_a_field(seed: str, found: int | None) -> None:
+    log = Log(Path("x"), "mine", {"a": [1.0]}, {"seed": seed})
+    assert place_log(log, "name", None).seed == found
+
+
+def test_a_row_that_is_its_seed_keeps_its_name() -> None:
+    log = Log(Path("x"), "seed3", {"a": [1.0]})
+    assert place_log(log, "name", None).row == "seed3"
+    between = Log(Path("x"), "se-seed3-wide", {"a": [1.0]})
+    assert place_log(between, "name", None).row == "se-wide"
+    other = Log(Path("x"), "se-seed3", {"a": [1.0]}, {"seed": "4"})
+    assert (place_log(other, "name", None).row, place_log(other, "name", None).seed) == (
+        "se-seed3",
+        4,
+    )

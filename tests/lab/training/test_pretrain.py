@@ -10,13 +10,13 @@ import torch
 from tests.lab.study._small import HereExecutor
 from tests.lab.training.small import quiet, run, small, weights
 
-from attnlab._errors import OptionError
+from attnlab._errors import InputError, OptionError
 from attnlab.data.memory import MemoryData
 from attnlab.lab.pages.alerts import alerts
 from attnlab.lab.pages.verdict import study_chips
 from attnlab.lab.study import Study, planned_runs, run_study
 from attnlab.lab.study.show import column_notes
-from attnlab.lab.training import RunConfig, load_network, train
+from attnlab.lab.training import RunConfig, load_network, loop, train
 from attnlab.lab.training.identity import identify
 from attnlab.results import StoredRun
 from attnlab.results.record import read_record
@@ -42,6 +42,42 @@ def test_it_starts_where_the_plain_run_of_its_seed_ended(tmp_path: Path) -> None
     run(first, tmp_path / "first")
     untrained = weights(tmp_path / "first")
     assert not any(torch.equal(ended[n], untrained[n]) for n in own if n.endswith("conv1.weight"))
+
+
+def test_the_network_before_is_trained_in_one_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun and srun start one run in several processes; of one process they may."""
+    config = small(1, pretrain=BEFORE)
+    job = loop._Job(  # what is None here is not looked at
+        config,
+        None,
+        tmp_path,
+        None,
+        1,
+        None,
+        None,
+        (),
+        "",
+        None,  # type: ignore[arg-type]
+    )
+    trained: list[int] = []
+    monkeypatch.setattr(loop, "_train_first", lambda *given: trained.append(given[2]))
+    for name, value, refused in (
+        ("SLURM_NTASKS", "1", False),
+        ("SLURM_NTASKS", "2", True),
+        ("TORCHELASTIC_RUN_ID", "a", True),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            found = loop._after_first(job, tmp_path / "below", 1)
+            assert (found.start, found.placement) == (tmp_path / "below", None)
+            if refused:
+                with pytest.raises(InputError, match="torchrun and srun start one"):
+                    loop._after_first(job, tmp_path, 2)
+            else:
+                loop._after_first(job, tmp_path, 2)
+    assert trained == [1, 2, 1, 1]
 
 
 def test_the_batches_come_in_another_order_than_before(
