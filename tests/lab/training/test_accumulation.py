@@ -164,3 +164,25 @@ def test_a_figure_that_a_part_lacks_is_the_mean_over_the_others() -> None:
     found = joined(losses, [0.2, 0.3, 0.5])
     assert float(found.mean) == pytest.approx((2 * 1 + 3 * 2 + 5 * 4) / 10)
     assert float(found.figures["accuracy"]) == pytest.approx((2 * 0.5 + 5 * 0.8) / 7)
+
+
+@pytest.mark.parametrize(
+    ("images", "parts", "sizes"),
+    [(11, 1, [11]), (1, 4, [1]), (3, 4, [1, 1, 1]), (2, 2, [1, 1]), (7, 3, [2, 2, 3])],
+)
+def test_small_batches_have_fewer_parts(images: int, parts: int, sizes: list[int]) -> None:
+    """No image is lost, and each goes with its target."""
+    inputs = torch.arange(float(images)).reshape(-1, 1)
+    found = divided(Batch(inputs, torch.arange(images)), parts)
+    assert [len(part.batch.inputs) for part in found] == sizes
+    assert [part.share for part in found] == pytest.approx([size / images for size in sizes])
+    assert torch.equal(torch.cat([part.batch.inputs for part in found]), inputs)
+    assert torch.equal(torch.cat([part.batch.targets for part in found]), torch.arange(images))
+
+
+def test_one_batch_norm_is_said_in_the_singular() -> None:
+    (said,) = what_differs(small(1, {"accumulate": 4}).recipe, Task, network(nn.BatchNorm2d(8)))
+    assert said == (
+        "accumulate = 4: 1 batch norm sees parts of 4 images at a time, not 16, and their running "
+        "statistics move 4 times a step, so this is not the training with whole batches."
+    )

@@ -13,6 +13,7 @@ from attnlab.lab.training import NonFiniteLossError, one_epoch
 from attnlab.lab.training import loop as loops
 from attnlab.lab.training.diagnose import non_finite_loss
 from attnlab.lab.training.diagnose import offending_layer as _offending_layer
+from attnlab.lab.training.finite import At, LossWatch
 
 
 class Exploding(nn.Module):
@@ -189,3 +190,35 @@ def test_outputs_that_are_not_finite_on_test_images_are_said(
         "test loss is nan on the 30 test images of 'digits': the network's outputs are not finite "
         "there, though the training loss is. Lower lr, or add warmup_epochs or clip."
     )
+
+
+def test_losses_of_an_accelerator_are_looked_at_together() -> None:
+    """The error is of the first that is not finite, and says how many steps ago it was; what was
+    looked at is not looked at again."""
+    told: list[tuple[float, int, int]] = []
+
+    def diagnosis(value: float, at: At, later: int) -> NonFiniteLossError:
+        told.append((value, at.step, later))
+        return NonFiniteLossError("lost")
+
+    watch = LossWatch(3)
+    for step in (1, 2, 3):
+        watch.see(torch.tensor(1.0), At(1, step, 0.1), diagnosis)
+    watch.look()
+    for step, loss in ((4, 1.0), (5, float("inf"))):
+        watch.see(torch.tensor(loss), At(1, step, 0.1), diagnosis)
+    assert told == []
+    with pytest.raises(NonFiniteLossError, match="lost"):
+        watch.see(torch.tensor(float("nan")), At(1, 6, 0.1), diagnosis)
+    assert told == [(float("inf"), 5, 1)]
+    every = LossWatch.of(torch.device("cpu"))
+    with pytest.raises(NonFiniteLossError):
+        every.see(torch.tensor(float("nan")), At(1, 1, 0.1), diagnosis)
+    assert told[1][1:] == (1, 0)
+    later = LossWatch.of(torch.device("meta"))
+    for step in range(1, 50):
+        later.see(torch.tensor(float("nan")), At(1, step, 0.1), diagnosis)
+    assert len(told) == 2
+    with pytest.raises(NonFiniteLossError):
+        later.see(torch.tensor(1.0), At(1, 50, 0.1), diagnosis)
+    assert told[2][1:] == (1, 49)
