@@ -7,6 +7,9 @@ import torch
 
 from attnlab._errors import InputError
 from attnlab.data.batches import (
+    Facts,
+    Points,
+    batches_per_epoch,
     check_batch_size,
     evaluation_chunks,
     shuffled,
@@ -65,3 +68,73 @@ def test_refusals() -> None:
         check_batch_size(20, recipe(8), 4)
     with pytest.raises(InputError, match="at least one whole batch of 8"):
         check_batch_size(7, recipe(8, True), 1)
+
+
+def test_the_images_of_a_file_come_together_unless_told() -> None:
+    groups = torch.arange(30) % 10
+    order = shuffled(30, 4, 0, groups)
+    files = groups[order].tolist()
+    assert sorted(order.tolist()) == list(range(30))
+    assert [files[n] for n in range(0, 30, 3)] == [files[n + 2] for n in range(0, 30, 3)]
+    assert len(set(files[::3])) == 10
+
+
+def test_how_many_batches_an_epoch_has() -> None:
+    found = [batches_per_epoch(images, recipe(8)) for images in (7, 8, 9, 16, 17)]
+    assert found == [1, 1, 2, 2, 3]
+    dropped = [batches_per_epoch(images, recipe(8, True)) for images in (7, 8, 9, 16, 17)]
+    assert dropped == [0, 1, 1, 2, 2]
+
+
+def test_some_batches_of_an_epoch() -> None:
+    chunks = training_chunks(torch.arange(20), recipe(6), some=slice(1, 3))
+    assert [chunk.images.tolist() for chunk in chunks] == [
+        [6, 7, 8, 9, 10, 11],
+        [12, 13, 14, 15, 16, 17],
+    ]
+    # Of three processes, of two images: three times two sixths, and two thirds of three.
+    shares = [training_chunks(torch.arange(8), recipe(6), rank, 3)[1].share for rank in range(3)]
+    assert shares == [1.5, 1.5, 0]
+    assert training_chunks(torch.arange(6), recipe(6), 1, 3)[0].share == 1
+
+
+def test_the_numbers_of_a_point() -> None:
+    assert (Points(17, True).shape, Points(5, False).shape) == ((17, 3), (5, 2))
+
+
+def facts(**given: object) -> Facts:
+    settings = {"mean": (0.2, 0.4), "std": (0.5, 0.25), "targets": "class", "outputs": 3, **given}
+    return Facts(
+        name="made",
+        shape=(2, 4, 5),
+        train=1,
+        test=1,
+        checksum="",
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def test_pixels_and_what_a_network_sees_of_them() -> None:
+    """0.3 and 0.6 of two channels, by hand."""
+    seen = torch.tensor([(0.3 - 0.2) / 0.5, (0.6 - 0.4) / 0.25]).view(1, 2, 1, 1)
+    pixels = facts().pixels(seen).flatten().tolist()
+    assert pixels == pytest.approx([0.3, 0.6])
+    mean, std = facts().statistics(torch.device("cpu"))
+    assert (mean.tolist(), std.tolist()) == (pytest.approx([0.2, 0.4]), [0.5, 0.25])
+
+
+def test_an_example_of_images_and_of_tokens() -> None:
+    assert torch.equal(facts().example(), torch.zeros(1, 2, 4, 5))
+    assert facts().example(3).shape == (3, 2, 4, 5)
+    tokens = Facts("made", "tokens", 7, (6,), 1, 1, (), (), "").example(2)
+    assert tokens.shape == (2, 6)
+    assert (tokens.dtype, bool(((tokens >= 0) & (tokens < 7)).all())) == (torch.long, True)
+
+
+def test_a_name_of_two_classes_is_refused() -> None:
+    assert facts(categories=("a", "b")).categories == ("a", "b")
+    with pytest.raises(InputError) as caught:
+        facts(categories=("a", "b", "c", "b", "b"))
+    assert str(caught.value) == (
+        "made: the name 'b' is that of 3 classes. Expected another name for each."
+    )

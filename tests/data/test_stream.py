@@ -3,6 +3,7 @@ by workers that live on."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import os
@@ -22,7 +23,14 @@ from attnlab._errors import InputError
 from attnlab.data import Data, DataConfig, data_checksum, load_data, samples
 from attnlab.data.batches import shuffled, training_chunks
 from attnlab.data.decoding import drawing, random_part
-from attnlab.data.samples import Packed, read_first
+from attnlab.data.samples import (
+    Packed,
+    PartSamples,
+    parts_checksum,
+    read_files,
+    read_first,
+    sampled_note,
+)
 from attnlab.lab.training import Recipe
 from attnlab.networks.preprocessing import Preprocessing
 
@@ -226,6 +234,95 @@ def test_up_to_twenty_thousand_images_are_all_read_first() -> None:
     assert (len(some), some[0], some[-1]) == (2_000, 0, 20_000)
     assert max(b - a for a, b in itertools.pairwise(some)) <= 11  # evenly spread
     assert read_first(range(20_001), every=True) == range(20_001)
+
+
+def parts(folder: Path, contents: list[bytes], labels: list[int]) -> PartSamples:
+    """Images one after the other in one file, with two bytes before the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "all.bin").write_bytes(b"--" + b"".join(contents))
+    starts = [2 + sum(map(len, contents[:number])) for number in range(len(contents))]
+    places = np.array([[0, start, len(c)] for start, c in zip(starts, contents, strict=True)])
+    names = [f"{number}.jpg" for number in range(len(contents))]
+    return PartSamples(names, torch.tensor(labels), [str(folder / "all.bin")], places)
+
+
+def test_parts_of_a_file_are_told_from_others_by_every_name_size_class_and_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checksum, written out: a line for each image, then the content of those read first."""
+    contents = [bytes([65 + number]) * (number + 1) for number in range(5)]
+    one, other = (parts(tmp_path / name, contents, [0, 1, 0, 1, 2]) for name in "ab")
+    lines = [f"all.bin/{n}.jpg\t{n + 1}\t{label}\n" for n, label in enumerate([0, 1, 0, 1, 2])]
+
+    def written(numbers: list[int]) -> str:
+        whole = hashlib.sha256()
+        for samples_of in (range(5), range(5)):
+            whole.update(f"{len(samples_of)} images\n".encode() + "".join(lines).encode())
+            for number in numbers:
+                whole.update(hashlib.sha256(contents[number]).digest())
+        return whole.hexdigest()
+
+    assert parts_checksum([one, other], every=False) == written([0, 1, 2, 3, 4])
+    monkeypatch.setattr(samples, "ALL_READ", 4)
+    monkeypatch.setattr(samples, "SOME_READ", 3)
+    assert parts_checksum([one, other], every=False) == written([0, 2, 4])
+    assert parts_checksum([one, other], every=True) == written([0, 1, 2, 3, 4])
+
+
+def test_parts_of_a_file_by_number(tmp_path: Path) -> None:
+    contents = [b"first", b"", b"third!"]
+    whole = parts(tmp_path, contents, [3, 1, 2])
+    assert len(whole) == 3
+    assert whole.read([2, 0, 1]) == [b"third!", b"first", b""]
+    assert whole.name(2) == f"{tmp_path / 'all.bin'}:2.jpg"
+    assert whole.groups().tolist() == [0, 0, 0]
+    some = whole.some([2, 1])
+    assert (some.read([0]), some.labels.tolist(), some.name(0)) == (
+        [b"third!"],
+        [2, 1],
+        f"{tmp_path / 'all.bin'}:2.jpg",
+    )
+    assert whole.read([]) == read_files([]) == []
+
+
+def test_a_file_that_is_cut_off_or_written_anew_is_refused(tmp_path: Path) -> None:
+    whole = parts(tmp_path, [b"first", b"second"], [0, 1])
+    file = tmp_path / "all.bin"
+    stamp = file.stat()
+    file.write_bytes(b"--firstsecone")  # longer
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    file.write_bytes(b"--firstsecond!")
+    with pytest.raises(InputError, match="is not the file that it was when the training began"):
+        whole.read([0])
+    file.write_bytes(b"--firstsecond")
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert whole.read([1]) == [b"second"]
+    file.write_bytes(b"--Firstsecond")
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
+    with pytest.raises(InputError, match="it was written anew"):
+        whole.read([0])
+    short = PartSamples(["a"], torch.tensor([0]), [str(file)], np.array([[0, 10, 9]]))
+    with pytest.raises(InputError) as caught:
+        short.read([0])
+    assert str(caught.value) == (
+        f"{str(file)!r} is shorter than when the training began: 9 bytes at 10 were there, and 3 "
+        f"are. Do not write data anew while they are used."
+    )
+    file.unlink()
+    with pytest.raises(InputError) as gone:
+        short.read([0])
+    assert str(gone.value) == (
+        f"{str(file)!r} cannot be read (No such file or directory), and was there when the "
+        f"training began."
+    )
+
+
+def test_how_it_is_said_that_only_some_were_read() -> None:
+    assert sampled_note(5, 5) == []
+    assert sampled_note(1_281_167, 2_000, "the names") == [
+        "Told from other data by the names and the content of 2,000 of 1,281,167; data.hash_all = "
+        "true takes the content of all."
+    ]
 
 
 def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:

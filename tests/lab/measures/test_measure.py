@@ -97,6 +97,21 @@ def test_what_is_there_is_not_measured_again_unless_asked(folder: Path) -> None:
     assert list(measure_run(folder, FEW, ["stiffness"])) == ["stiffness"]
 
 
+def test_what_was_measured_before_there_was_a_setting_is_missing(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A setting that is not written down counts as none, and one image more is asked for."""
+    run(small(1), tmp_path)
+    config = MeasureConfig(images=1, inference_images=0)
+    assert "stiffness" in missing(tmp_path, config)
+    found = StoredRun(folder).measured("stiffness")
+    assert found is not None
+    StoredRun(tmp_path).write_measured(found.model_copy(update={"settings": {}}))
+    assert "stiffness" in missing(tmp_path, config)
+    StoredRun(tmp_path).write_measured(found.model_copy(update={"settings": {"images": 1}}))
+    assert "stiffness" not in missing(tmp_path, config)
+
+
 def test_whether_to_fold_is_asked_of_the_network(tmp_path: Path) -> None:
     """Not of its name: SE's gates depend on the image, whatever the gate is called."""
     run(small(1, attention="se"), tmp_path)
