@@ -7,9 +7,19 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
+from attnlab._errors import InputError
 from attnlab.data import Augmentation
 from attnlab.data.augment import Draws, cropped, draw, normalised, padded
-from attnlab.data.memory import Pixels, channel_statistics, subset
+from attnlab.data.batches import Chunk
+from attnlab.data.memory import (
+    MemoryData,
+    Pixels,
+    channel_statistics,
+    check_pixels,
+    commonest_share,
+    lacking_classes,
+    subset,
+)
 
 PADDED = Augmentation()
 
@@ -87,3 +97,120 @@ def test_a_subset_has_the_same_share_of_every_class() -> None:
     # The first of each class, in order.
     kept = [0, 1, 2, 3, 40, 41, 42, 43, 80, 81]
     assert torch.equal(part.images, whole.images[kept])
+
+
+def in_memory(augmentation: Augmentation, crop: int | None = None) -> MemoryData:
+    train = Pixels(some_images(12), torch.arange(12) % 3)
+    test = Pixels(some_images(5), torch.tensor([2, 0, 0, 1, 0]))
+    statistics = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+    return MemoryData("made", train, test, 3, "", augmentation, statistics, crop)
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "crop", "border", "side"),
+    [
+        (Augmentation(), None, 4, 9),
+        (Augmentation(crop_padding=1, flip=False), None, 1, 9),
+        (Augmentation(crop="none"), None, 0, 9),
+        (Augmentation(crop="none", flip=False), 7, 0, 7),
+    ],
+)
+def test_training_batches_are_torchvisions_crops(
+    augmentation: Augmentation, crop: int | None, border: int, side: int
+) -> None:
+    """Image by image, with what was drawn for the epoch; the second epoch as the first."""
+    data, images = in_memory(augmentation, crop), some_images(12)
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
+    chunks = [Chunk(torch.tensor([5, 0, 11]), 1.0), Chunk(torch.tensor([3]), 1.0)]
+    for epoch in (0, 1):
+        draws = draw(augmentation, 12, 9 + 2 * border - side, seed=6, epoch=epoch)
+        batches = list(data.training(chunks, 6, epoch, torch.device("cpu")))
+        assert [batch.targets.tolist() for batch in batches] == [[2, 0, 2], [0]]
+        for chunk, batch in zip(chunks, batches, strict=True):
+            for found, number in zip(batch.inputs, chunk.images.tolist(), strict=True):
+                wide = functional.pad(images[number], [border] * 4, fill=0)
+                place = int(draws.top[number]), int(draws.left[number])
+                expected = functional.crop(wide, *place, side, side)
+                if draws.mirrored[number]:
+                    expected = functional.horizontal_flip(expected)
+                pixels = expected.float() / 255
+                expected = (pixels - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)
+                torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+
+
+def test_test_images_stay_as_they_are() -> None:
+    data = in_memory(Augmentation())
+    (batch,) = data.testing([torch.tensor([4, 1])], torch.device("cpu"))
+    torch.testing.assert_close(
+        data.facts.pixels(batch.inputs) * 255, some_images(5)[[4, 1]].float()
+    )
+    assert batch.targets.tolist() == [0, 0]
+    assert (data.facts.chance, data.facts.train, data.facts.test) == (3 / 5, 12, 5)
+    assert data.facts.shape == (3, 9, 9)
+
+
+def test_the_border_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(images: torch.Tensor, padding: int) -> torch.Tensor:
+        made.append(padding)
+        return padded(images, padding)
+
+    monkeypatch.setattr("attnlab.data.memory.padded", counted)
+    data = in_memory(Augmentation())
+    for epoch in range(3):
+        list(data.training([Chunk(torch.arange(2), 1.0)], 0, epoch, torch.device("cpu")))
+    assert made == [4]
+
+
+def test_what_targets_say_of_their_kind() -> None:
+    images = some_images(3)
+    for targets, kind in (
+        (torch.zeros(3, 0).long(), "nothing"),
+        (torch.zeros(3, 2), "values"),
+        (torch.zeros(3, 1).long(), "labels"),
+        (torch.zeros(3).long(), "class"),
+    ):
+        assert Pixels(images, targets).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (torch.tensor([0, 2, 3]), "label 3 of image 2 is outside (1 of 3 are)."),
+        (torch.tensor([-1, 3, 0]), "label -1 of image 0 is outside (2 of 3 are)."),
+        (
+            torch.tensor([[0, 1], [1, 2], [-1, 0]]),
+            "label [1, 2] of image 1 is outside (2 of 3",
+        ),
+        (torch.tensor([[0.0], [1.0], [float("nan")]]), "label [nan] of image 2 is outside (1 of"),
+    ],
+)
+def test_targets_that_cannot_be(targets: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_pixels(Pixels(some_images(3), targets), 3, "made")
+    assert message in str(caught.value)
+    check_pixels(Pixels(some_images(3), targets.clamp(0, 1).nan_to_num()), 3, "made")
+
+
+def test_classes_that_have_no_image() -> None:
+    train, test = torch.tensor([0, 1, 3]), torch.tensor([0, 1, 2, 3])
+    names = ("a", "b", "c", "d")
+    assert lacking_classes(train, test, names, (None, None)) == (
+        "1 of 4 classes has no training image: c.",
+    )
+    assert lacking_classes(test, test[:2], names, (3, 2)) == (
+        "2 of 4 classes have no test image (test_subset = 2): c, d.",
+    )
+    assert lacking_classes(test, test, names, (4, 4)) == ()
+    assert commonest_share(torch.tensor([1, 1, 0, 1])) == 0.75
+
+
+def test_subsets_of_images_without_a_class_are_the_first() -> None:
+    whole = Pixels(some_images(5), torch.arange(5.0)[:, None])
+    part = subset(whole, 2, "test")
+    assert torch.equal(part.images, whole.images[:2])
+    assert part.targets.tolist() == [[0.0], [1.0]]
+    assert subset(whole, None, "test") is subset(whole, 5, "test") is whole
+    with pytest.raises(InputError, match="test has 5 images but a subset of 6 was asked for"):
+        subset(whole, 6, "test")

@@ -103,7 +103,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "results/run.py": ("tests/lab/study/test_damage.py", "tests/lab/study/test_many.py"),
     "results/run_reader.py": ("tests/lab/study/test_damage.py", "tests/lab/study/test_proof.py"),
     "_checked.py": ("tests/test_bad_inputs.py",),
-    "data/memory.py": ("tests/data/test_images.py", "tests/data/test_load.py"),
+    "data/memory.py": (
+        "tests/data/test_augment.py",
+        "tests/data/test_images.py",
+        "tests/data/test_load.py",
+    ),
     "results/checkpoints.py": (
         "tests/lab/training/test_checkpoint.py",
         "tests/lab/study/test_proof.py",
@@ -296,7 +300,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "data/folder.py": ("tests/data/test_load.py", "tests/data/test_folder_addresses.py"),
     "data/masks.py": ("tests/segmentation/test_masks.py", "tests/segmentation/test_metrics.py"),
     "data/shards.py": ("tests/data/test_shards.py",),
-    "data/stream.py": ("tests/data/test_stream.py", "tests/data/test_folder_addresses.py"),
+    "data/stream.py": (
+        "tests/data/test_stream.py",
+        "tests/data/test_images.py",
+        "tests/data/test_folder_addresses.py",
+    ),
     "data/samples.py": ("tests/data/test_stream.py", "tests/data/test_parquet.py"),
     "data/text.py": ("tests/data/test_text.py",),
     "evolution/attention.py": (
