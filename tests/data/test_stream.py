@@ -21,7 +21,7 @@ from torchvision.transforms import v2
 
 from attnlab._errors import InputError
 from attnlab.data import Data, DataConfig, data_checksum, load_data, samples
-from attnlab.data.batches import shuffled, training_chunks
+from attnlab.data.batches import Chunk, shuffled, training_chunks
 from attnlab.data.decoding import drawing, random_part
 from attnlab.data.samples import (
     Packed,
@@ -31,6 +31,7 @@ from attnlab.data.samples import (
     read_first,
     sampled_note,
 )
+from attnlab.data.stream import UndividedData
 from attnlab.lab.training import Recipe
 from attnlab.networks.preprocessing import Preprocessing
 
@@ -186,6 +187,35 @@ def test_a_network_tests_on_images_as_it_was_trained(tmp_path: Path) -> None:
         ]
     )(image)
     assert torch.equal(found.round().int(), wanted.int())
+
+
+def test_a_folder_of_photographs_for_a_network_of_one_channel(tmp_path: Path) -> None:
+    """Pillow's brightness, its short side resized and the middle cut out; with one folder there
+    are no classes."""
+    for number in range(3):
+        photograph(number).save(tmp_path / f"{number}.png")
+    own = Preprocessing((1, 20, 16), (0.5,), (0.25,), interpolation="bilinear")
+    data = UndividedData(tmp_path, own)
+    assert (data.facts.targets, data.facts.outputs, data.facts.train) == ("nothing", 0, 3)
+    assert data.facts.shape == (1, 20, 16)
+    resized = v2.Resize(own.short_side, antialias=True)
+    wanted = v2.Compose([resized, v2.CenterCrop((20, 16)), v2.PILToTensor()])
+    batches = (
+        next(data.testing([torch.tensor([2, 0])], CPU)),
+        next(data.training([Chunk(torch.tensor([2, 0]), 1.0)], 0, 0, CPU)),
+    )
+    for batch in batches:
+        for image, number in zip(batch.inputs, (2, 0), strict=True):
+            grey = wanted(Image.open(tmp_path / f"{number}.png").convert("L"))
+            torch.testing.assert_close(image, (grey / 255 - 0.5) / 0.25, atol=1e-5, rtol=0)
+    for channels in (2, 4):
+        wrong = Preprocessing((channels, 20, 16), (0.5,) * channels, (0.25,) * channels)
+        with pytest.raises(InputError) as caught:
+            UndividedData(tmp_path, wrong)
+        assert str(caught.value) == (
+            f"The network takes images of {channels} channels, and photographs have 3. Expected a "
+            f"network of 1 or 3 channels."
+        )
 
 
 def test_shuffling_over_few_files_keeps_them_together() -> None:

@@ -274,6 +274,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "lab/study/looking.py": ("tests/lab/study/test_looking.py",),
     "page/raster.py": ("tests/lab/pages/test_pictures.py", "tests/lab/pages/test_figures.py"),
     "page/tables.py": (
+        "tests/lab/study/test_answer.py",
         "tests/lab/pages/test_small_pages.py",
         "tests/lab/pages/test_verdict.py",
         "tests/lab/pages/test_figures.py",

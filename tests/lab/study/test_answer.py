@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import pytest
+
+from attnlab._words import a, counted, listed
+from attnlab.page.tables import Cell, Table, minus, number_cell
 from attnlab.results import Metric
 from attnlab.results.answer import points, table_answer
 from attnlab.results.speed import GroupSpeed, TimedNetwork
@@ -251,3 +256,130 @@ def test_digits_that_tell_values_apart():
     assert distinct_digits([1.00001, 1.00002]) == 5
     assert distinct_digits([1.0, 1.0]) == 3
     assert distinct_digits([1.0000001, 1.0000002]) == 6
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict", "standing"),
+    [
+        (None, None, "cannot tell", "no interval"),
+        (0.1, None, "better", "no interval"),
+        (None, 0.1, "better", "no interval"),
+        (0.1, 0.9, "cannot tell", "cannot tell"),
+        (0.1, 0.9, "better", "gain"),
+        (-0.9, -0.1, "worse", "loss"),
+        (-0.1, 0.9, "no difference shown", "within noise"),
+        (0.0, 0.9, "no difference shown", "within noise"),
+        (-0.9, 0.0, "no difference shown", "within noise"),
+        (0.1, 0.9, "no difference shown", "before correction only"),
+        (-0.9, -0.1, "no difference shown", "before correction only"),
+    ],
+)
+def test_standing(low, high, verdict, standing):
+    difference = PairedDifference(0.4, low, high, 0.1, SEEDS)
+    assert Comparison(difference, 0.1, verdict).standing == standing
+
+
+def test_a_comparison_has_the_figures_and_the_reason_of_its_kind():
+    difference = PairedDifference(
+        0.4,
+        0.1,
+        0.9,
+        0.03,
+        SEEDS,
+        "fixed",
+        anytime_low=-0.2,
+        anytime_high=1.1,
+        anytime_p=0.2,
+        anytime_note="anytime",
+    )
+    fixed, anytime = (Comparison(difference, 0.1, "better", each) for each in (False, True))
+    assert (fixed.low, fixed.high, fixed.p_value, fixed.note) == (0.1, 0.9, 0.03, "fixed")
+    assert (anytime.low, anytime.high, anytime.p_value, anytime.note) == (-0.2, 1.1, 0.2, "anytime")
+    why = replace(difference, cannot_tell="mixed data")
+    assert [Comparison(why, None, "cannot tell", each).note for each in (False, True)] == (
+        ["mixed data"] * 2
+    )
+
+
+def test_an_equivalence_is_judged_below_the_error_rate():
+    asked = Equivalence("plain", 0.25, 0.0, -0.1, 0.1, 0.01, SEEDS)
+    below, at = asked.judged(0.04, 0.05), asked.judged(0.05, 0.05)
+    assert (below.verdict, below.text, below.adjusted_p) == (
+        "equivalent",
+        "equivalent within ±0.25",
+        0.04,
+    )
+    assert (at.verdict, at.text, at.adjusted_p) == ("not shown", "not shown", 0.05)
+    for unknown in (
+        replace(asked, p_value=None),
+        replace(asked, low=None),
+        replace(asked, note="one seed"),
+    ):
+        assert unknown.judged(0.01, 0.05) is unknown
+        assert unknown.text == "cannot tell"
+
+
+def test_tables_for_spreadsheets_and_papers():
+    """Formulas are marked as text and numbers are not; what is set off is bold in LaTeX."""
+    made = Table(
+        ["module", "Δ %", "p"],
+        [
+            [Cell("=se|x"), Cell("+0.5", "[-0.1, 1]", tone="gain"), number_cell(0.5, "{:.2f}")],
+            [Cell("@a"), Cell("-1e-3", tone="loss"), number_cell(math.nan, "{:.2f}")],
+            [Cell("b_c"), Cell("-", tone="quiet"), number_cell(None, "{:.2f}")],
+        ],
+        caption="one\ntwo",
+    )
+    assert made.to_csv() == (
+        "module,Δ %,p\n'=se|x,\"'+0.5 [-0.1, 1]\",0.50\n'@a,-1e-3,—\nb_c,'-,—\n"
+    )
+    assert made.to_markdown() == (
+        "| module | Δ % | p |\n| --- | ---: | ---: |\n| =se\\|x | +0.5 [-0.1, 1] | 0.50 |\n"
+        "| @a | -1e-3 | — |\n| b_c | - | — |\n"
+    )
+    lines = made.to_latex().splitlines()
+    assert lines[:4] == [
+        "% one",
+        "% two",
+        r"% needs \usepackage{booktabs}",
+        r"\begin{tabular}{lrr}",
+    ]
+    assert lines[5:10] == [
+        r"module & $\Delta$ \% & p \\",
+        r"\midrule",
+        r"=se$|$x & \textbf{+0.5} [$-$0.1, 1] & 0.50 \\",
+        r"@a & \textbf{$-$1e-3} & -- \\",
+        r"b\_c & - & -- \\",
+    ]
+    assert replace(made, names=2).to_latex().splitlines()[3] == r"\begin{tabular}{llr}"
+    assert replace(made, names=2).to_markdown().splitlines()[1] == "| --- | --- | ---: |"
+
+
+def test_minus_signs_are_put_before_numbers_alone():
+    for text, printed in (
+        ("-0.5", "−0.5"),
+        ("[-1, -2]", "[−1, −2]"),
+        ("top-1", "top-1"),
+        ("1e-3", "1e-3"),
+        ("a/-1", "a/-1"),
+        ("x.-1", "x.-1"),
+        ("k:-1", "k:-1"),
+        ("--1", "--1"),
+        ("-x", "-x"),
+    ):
+        assert minus(text) == printed
+
+
+def test_numbers_with_their_nouns():
+    assert [counted(n, "run") for n in (0, 1, 2, 1.5)] == ["0 runs", "1 run", "2 runs", "1.5 runs"]
+    assert [a(noun) for noun in ("image", "window", "epoch")] == [
+        "an image",
+        "a window",
+        "an epoch",
+    ]
+    assert (listed([]), listed(range(4)), listed(range(5))) == (
+        "",
+        "0, 1, 2, 3",
+        "0, 1, 2, 3 and 1 more",
+    )
+    assert listed(["a", "b", "c"], 1) == "a and 2 more"
