@@ -226,7 +226,10 @@ def test_narrow_is_as_close_as_asked() -> None:
     ("settings", "message"),
     [
         ({"precision": 0.0}, "Expected precision between 0 and 1 but got 0.0."),
+        ({"precision": 1.0}, "Expected precision between 0 and 1 but got 1.0."),
+        ({"precision": -0.1}, "Expected precision between 0 and 1 but got -0.1."),
         ({"seconds": 0.0}, "Expected seconds above 0 but got 0.0."),
+        ({"seconds": math.nan}, "Expected seconds above 0 but got nan."),
         ({"threads": 0}, "Expected threads to be at least 1 but got 0."),
     ],
 )
@@ -245,3 +248,17 @@ def test_what_a_function_takes_is_not_known() -> None:
     )
     with pytest.raises(OptionError, match="Expected at least 2 networks to compare but got 1"):
         latencies([nn.Identity()], torch.ones(1))
+
+
+def test_one_network_is_compared_with_nothing() -> None:
+    with pytest.raises(OptionError) as caught:
+        latencies([nn.Identity()], torch.ones(1))
+    assert str(caught.value) == "Expected at least 2 networks to compare but got 1."
+
+
+def test_few_ratios_have_no_interval_and_the_median_lies_inside() -> None:
+    """Of five the ends are left with 1/32 each, 0.0625: more than 2.5 %."""
+    assert ratio_interval([1.0, 2.0, 3.0, 4.0, 5.0]) == (0.0, math.inf)
+    assert ratio_interval([3.0, 1.0, 2.0, 4.0, 5.0], 0.93) == (1.0, 5.0)
+    assert ratio_interval([3.0, 1.0, 2.0, 4.0, 6.0, 5.0], 0.95) == (1.0, 6.0)
+    assert ratio_interval([1.0]) == (0.0, math.inf)

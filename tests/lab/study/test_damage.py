@@ -134,6 +134,12 @@ DAMAGE = [
     ("metrics.jsonl", a_list, "expected a JSON object but got [1, 2]", True),
     ("failure.json", emptied, "it is empty", True),
     ("failure.json", a_list, "expected a JSON object but got [1, 2]", True),
+    (
+        "failure.json",
+        lambda file: file.write_text('{"error": 3}'),
+        "error: Input should be a valid string",
+        True,
+    ),
     ("measured/stiffness.json", emptied, "it is empty", True),
     ("measured/stiffness.json", cut, "it is not JSON (line ", True),
     ("measured/stiffness.json", changed(lambda found: found["found"].pop("nsi")), "nsi: ", True),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from safetensors.torch import load_file
 from torch import nn
 
@@ -17,9 +18,11 @@ from attnlab._errors import OptionError
 from attnlab.data import DataConfig, load_data
 from attnlab.data.batches import shuffled, training_chunks
 from attnlab.lab.training import Recipe, RunConfig, train
+from attnlab.lab.training.midway import LossSums, Midway
 from attnlab.lab.training.rounds import round_of
 from attnlab.lab.training.schedule import rate_of_step, warmup
 from attnlab.lab.training.state import build_optimizer, parameter_groups
+from attnlab.tasks.task import Loss
 
 TWENTY = load_data(DataConfig(name="fake", train_subset=20))
 
@@ -205,3 +208,46 @@ def test_wrong_budgets(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError) as error:
         recipe(**settings)
     assert message in str(error.value)
+
+
+def test_the_sums_of_losses_are_those_over_images(tmp_path: Path) -> None:
+    """Batches of two and of three images, by hand; taken up in between as if nothing had been."""
+    alone = Fabric(accelerator="cpu", devices=1)
+
+    def loss(mean: float, top1: float, dice: float) -> Loss:
+        figures = {"top1": torch.tensor(top1, dtype=torch.float64)}
+        return Loss(torch.tensor(mean), figures, {"dice": torch.tensor(dice).double()})
+
+    sums = LossSums()
+    sums.add(loss(1.0, 0.5, 0.25), 2)
+    torch.save(sums.saved(), tmp_path / "saved")
+    again = LossSums(torch.load(tmp_path / "saved"), torch.device("cpu"))
+    for each in (sums, again):
+        each.add(loss(2.0, 1.0, 0.5), 3)
+        mean, figures, parts, images = each.means(alone)
+        assert (mean, images) == (pytest.approx((2 * 1 + 3 * 2) / 5), 5)
+        assert figures == {"top1": pytest.approx((2 * 0.5 + 3 * 1) / 5)}
+        assert parts == {"dice": pytest.approx((2 * 0.25 + 3 * 0.5) / 5)}
+    assert LossSums().saved() == {"sums": None, "names": [], "parts": [], "seen": 0}
+
+
+def test_the_part_of_an_epoch_that_is_done_is_each_processes_own() -> None:
+    own = [{"seen": 3}, {"seen": 4}]
+    midway = Midway(2, 5, 1.5, 0.25, own[1])
+    assert midway.reached == (2, 0.25, 1.5)
+    saved = midway.saved(own)
+    assert [Midway.read(saved, rank).own for rank in (0, 1)] == own
+    assert Midway.read(saved, 1) == midway
+
+
+def test_what_is_left_of_a_round() -> None:
+    """Seven steps of three an epoch: the second round lies in two of them."""
+    whole = round_of(recipe(), TWENTY, 5, 1)
+    assert [len(part.chunks) for part in whole.parts] == [3, 1]
+    for steps in range(5):
+        left = whole.after(steps)
+        assert [c.images.tolist() for c in left.chunks] == [
+            c.images.tolist() for c in whole.chunks[steps:]
+        ]
+        assert [part.epoch for part in left.parts] == [[0, 1], [0, 1], [0, 1], [1], []][steps]
+        assert left.first == 4
