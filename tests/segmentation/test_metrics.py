@@ -12,11 +12,12 @@ from scipy.ndimage import distance_transform_edt
 from sklearn.metrics import accuracy_score, jaccard_score
 from torchmetrics.classification import MulticlassJaccardIndex
 
-from attnlab._errors import OptionError
+from attnlab._errors import InputError, OptionError
 from attnlab.data import Batch, Facts
 from attnlab.data.masks import IGNORED
 from attnlab.tasks import TaskConfig, build_task
 from attnlab.tasks._mask_metrics import border_score, soft_dice
+from attnlab.tasks.segmentation import _answers, _coloured
 
 CLASSES = 5
 CPU = torch.device("cpu")
@@ -174,3 +175,119 @@ def test_a_batch_of_which_nothing_counts_has_no_loss():
 def test_bad_options(options, message):
     with pytest.raises(OptionError, match=message):
         task(**options)
+
+
+class Answer:
+    """As those of transformers: an object with logits."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+
+@pytest.mark.parametrize(
+    "given", [lambda x: x, Answer, lambda x: {"out": x}, lambda x: {"out": x, "aux": None}]
+)
+def test_an_answer_is_enlarged_to_the_image_as_torch_does(given):
+    logits = torch.randn(2, CLASSES, 3, 4)
+    wanted = torch.nn.functional.interpolate(logits, (6, 9), mode="bilinear", align_corners=False)
+    found, second = _answers(given(logits), (6, 9), CLASSES)
+    assert torch.equal(found, wanted)
+    assert second is None
+    whole, _ = _answers(given(wanted), (6, 9), CLASSES)
+    assert whole is wanted
+
+
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (torch.zeros(2, 4, 3, 3), "(2, 4, 3, 3)"),
+        (torch.zeros(2, CLASSES, 3), "(2, 5, 3)"),
+        (Answer(None), "NoneType"),
+        ({"logits": 1}, "dict"),
+    ],
+)
+def test_answers_that_are_none(answer, got):
+    with pytest.raises(InputError) as caught:
+        _answers(answer, (6, 9), CLASSES)
+    assert str(caught.value) == (
+        f"Expected the network to answer with logits N×5×H×W, a map for each class, but got {got}. "
+        f"Choose a network for masks: unet, smp:unet, torchvision:fcn_resnet50."
+    )
+
+
+def test_the_parts_of_the_loss_have_their_weights():
+    """Cross-entropy, Dice and that of a second answer, each against its own reference."""
+    logits, masks = (torch.stack(each) for each in made(0, sizes=((12, 12),) * 2))
+    second = torch.randn(logits.shape)
+
+    def network(_):
+        return {"out": logits, "aux": second}
+
+    entropy, other = (
+        float(torch.nn.functional.cross_entropy(each, masks, ignore_index=IGNORED))
+        for each in (logits, second)
+    )
+    dice = float(soft_dice(logits, masks))
+    for options, wanted in (
+        ({}, {"cross-entropy": entropy, "dice": dice, "auxiliary": other / 2}),
+        (
+            {"dice": 2.0, "auxiliary": 0.25},
+            {"cross-entropy": entropy, "dice": 2 * dice, "auxiliary": other / 4},
+        ),
+        ({"dice": 0.0, "auxiliary": 0.0}, {"cross-entropy": entropy}),
+    ):
+        found = task(**options).loss(network, Batch(logits, masks))
+        assert {name: float(part) for name, part in found.parts.items()} == pytest.approx(wanted)
+        assert float(found.mean) == pytest.approx(sum(wanted.values()))
+        known = masks != IGNORED
+        right = (logits.argmax(1) == masks)[known].double().mean()
+        assert float(found.figures["pixel_accuracy"]) == pytest.approx(float(right))
+
+
+def test_sides_are_made_multiples_by_black_below_and_to_the_right():
+    """A network that sums an image up everywhere sees what was added."""
+    seen = []
+
+    class Sees(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x.clone())
+            return x[:, :1].expand(-1, CLASSES, -1, -1)
+
+    images = torch.rand(1, 3, 9, 16) + 1
+    (found,) = task(multiple=8).predict(Sees(), Batch(images, None))
+    assert seen[0].shape == (1, 3, 16, 16)
+    assert torch.equal(seen[0][..., :9, :], images)
+    assert seen[0][..., 9:, :].abs().max() == 0
+    assert torch.equal(found, images[0, :1].expand(CLASSES, -1, -1))
+
+
+def test_images_of_different_sizes_are_measured_by_their_middle():
+    images = [torch.randn(3, 6, 9), torch.randn(3, 8, 5)]
+    found = task().inputs(Batch(images, None))
+    assert torch.equal(found[0], images[0][:, :, 2:7])
+    assert torch.equal(found[1], images[1][:, 1:7])
+    whole = torch.stack([images[0]] * 2)
+    assert task().inputs(Batch(whole, None)) is whole
+
+
+def test_colours_are_those_of_voc():
+    """The first ten, as the development kit prints them, and white."""
+    first = [
+        *((0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128), (128, 0, 128)),
+        *((0, 128, 128), (128, 128, 128), (64, 0, 0), (192, 0, 0)),
+    ]
+    found = _coloured(torch.tensor([[*range(10), IGNORED]])) * 255
+    assert found.round().long()[:, 0].T.tolist() == [*map(list, first), [255] * 3]
+
+
+def test_how_much_of_a_picture_is_wrong():
+    """Of the pixels that count: two of nine; of none, nothing."""
+    mask = torch.zeros(3, 4).long()
+    mask[:, 3] = IGNORED
+    found = mask.clone()
+    found[0, 0] = found[1, 2] = 2
+    found[0, 3] = 1
+    picture = task()._picture(torch.rand(3, 3, 4), found, mask)
+    assert (picture.wrong, picture.width, picture.height) == (2 / 9, 4, 3)
+    nothing = torch.full((3, 4), IGNORED)
+    assert task()._picture(torch.rand(3, 3, 4), found, nothing).wrong == 0
