@@ -25,6 +25,7 @@ from attnlab.data import Facts
 from attnlab.data.batches import Batch
 from attnlab.results.metric import perplexity_of
 from attnlab.tasks import Metric, Task, TaskConfig, build_task, list_tasks
+from attnlab.tasks.registry import task_class
 
 CPU = torch.device("cpu")
 
@@ -207,6 +208,41 @@ def test_the_values_that_a_metric_can_have() -> None:
     percent = Metric(name="top1", label="top-1", unit="%", scale=100)
     assert (percent.signed(0.4), percent.difference_text(-0.4)) == ("+0.40", "-0.40 pt")
     assert percent.interval_text(-0.2, 0.6) == "[-0.20, +0.60]"
+
+
+BOUNDS = {
+    "classification": {"top1": (0, 1), "top5": (0, 1), "loss": (0, None)},
+    "multilabel": {"map": (0, 1), "exact": (0, 1), "loss": (0, None)},
+    "regression": {"mae": (0, None), "rmse": (0, None), "r2": (None, 1)},
+    "language": {
+        "loss": (0, None),
+        "bits_per_byte": (0, None),
+        "perplexity": (1, None),
+        "top1": (0, 1),
+    },
+    "masked": {"loss": (0, None), "perplexity": (1, None), "top1": (0, 1)},
+    "segmentation": {
+        "miou": (0, 1),
+        "pixel_accuracy": (0, 1),
+        "border_f": (0, 1),
+        "loss": (0, None),
+    },
+    "detection": dict.fromkeys(
+        ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar"), (0, 1)
+    ),
+}
+"""What a value of each metric can be, by its definition."""
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_what_the_metrics_of_a_task_can_be(name: str) -> None:
+    """Shares are shown in per cent; what has no upper end is an error, which is better lower."""
+    task = task_class(TaskConfig(name=name))
+    assert {each.name: (each.least, each.most) for each in task.metrics} == BOUNDS[name]
+    for each in task.metrics:
+        share = (each.least, each.most) == (0, 1)
+        assert (each.scale, each.unit) == ((100, "%") if share else (1, each.unit))
+        assert each.better == ("lower" if each.most is None else "higher")
 
 
 def test_perplexity_overflows_to_infinity() -> None:

@@ -16,7 +16,7 @@ from tests.lab.study._results import TOP1
 from tests.lab.study._small import HereExecutor, small_study
 
 import attnlab
-from attnlab._address import file_system, is_address
+from attnlab._address import file_system, is_address, local_path
 from attnlab._errors import InputError, OptionError
 from attnlab.cli import main
 from attnlab.lab.study import (
@@ -544,3 +544,55 @@ def test_of_a_run_that_goes_on_only_the_last_checkpoint_is_at_the_address() -> N
     assert MemoryFileSystem().cat_file(f"/bucket/runs/{carried[2][0]}") == b"others"
     mirror.carry(directory)  # nothing is new, so nothing changes
     assert [name for name in objects() if "epoch" in name] == carried[2]
+
+
+def test_objects_that_are_there_and_that_are_not(tmp_path: Path) -> None:
+    there = Objects("memory://some-objects/")
+    assert (there.address, there.protocol) == ("memory://some-objects", "memory")
+    there.put("a/one", b"12345")
+    there.put("a/b/two", b"")
+    (tmp_path / "given").write_bytes(b"abc")
+    there.put_file("a/three", tmp_path / "given")
+    assert set(there.listing("a")) == {"one", "three"}  # what lies in a folder of it is not
+    assert there.listing("nothing") == {}
+    assert [there.size(name) for name in ("a/one", "a/b/two", "a/b", "gone")] == [5, 0, None, None]
+    assert there.get_file("a/one", tmp_path / "read") is True
+    assert (tmp_path / "read").read_bytes() == b"12345"
+    assert there.get_file("gone", tmp_path / "nothing") is False
+    assert there.get("gone") is None
+    before = there.listing("a")["one"]
+    there.put("a/one", b"123456")
+    assert there.listing("a")["one"] != before
+    assert there.create("a/new", b"x") is True
+    assert there.create("a/new", b"y") is False
+    assert there.create("a/new", b"x") is True  # the same request, made twice
+    assert there.get("a/new") == b"x"
+    assert there.conditional
+    there.remove(["a/one", "gone", "a/three", "a/new", "a/b/two"])
+    assert there.listing("a") == there.listing("claims") == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("s3://bucket/runs", True),
+        ("memory://x", True),
+        ("runs", False),
+        ("file:///runs", False),
+        ("C:/runs", False),
+        (Path("runs"), False),
+    ],
+)
+def test_what_is_an_address(given: str | Path, address: bool) -> None:
+    assert is_address(given) is address
+
+
+def test_an_address_as_a_path_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        is_address(Path("s3://bucket/runs"))
+    assert str(caught.value) == (
+        "Expected an address as text but got the path 's3:/bucket/runs': a path drops one of its "
+        "two slashes. Write 's3://bucket/runs' without Path."
+    )
+    assert local_path("file:///some/runs") == Path("/some/runs")
+    assert local_path("some/runs") == Path("some/runs")
