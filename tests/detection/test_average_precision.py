@@ -1,15 +1,19 @@
 """AP against an own implementation of COCO's protocol and against COCO's own tool."""
 
+import base64
+import io
 import json
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.detection import oracle, written
 from tests.detection.guesses import as_numpy, guesses, pycocotools_figures, random_targets
 
+from attnlab.results.details import Mark
 from attnlab.tasks._average_precision import RECALLS, average_precision
-from attnlab.tasks.detection import Detection
+from attnlab.tasks.detection import Detection, marked_picture
 
 NAMES = tuple(metric.name for metric in Detection.metrics)
 
@@ -116,3 +120,25 @@ def test_photographs_as_coco_evaluates_them(tmp_path, capsys):
     found = figures(predictions, targets)
     for name in NAMES:
         assert found[name] == pytest.approx(theirs[name], abs=1e-6), name
+
+
+def test_a_picture_has_the_boxes_of_the_truth_and_those_that_are_found_for_sure():
+    """Of 320 × 80 pixels, shown at half the size; a score of one half is sure enough."""
+    predicted = {
+        "boxes": torch.tensor([[0.0, 10, 21, 31], [5, 5, 9, 9], [40, 40, 80, 80]]),
+        "scores": torch.tensor([0.5, 0.49, 0.876]),
+        "labels": torch.tensor([2, 1, 1]),
+    }
+    target = {"boxes": torch.tensor([[2.0, 4, 100, 60]]), "labels": torch.tensor([1])}
+    found = marked_picture(torch.rand(3, 80, 320), predicted, target, ("car", "dog"))
+    assert (found.width, found.height) == (160, 40)
+    assert found.true == (Mark(left=1, top=2, right=50, bottom=30, text="car"),)
+    assert found.found == (
+        Mark(left=0, top=5, right=10.5, bottom=15.5, text="dog 50 %"),
+        Mark(left=20, top=20, right=40, bottom=40, text="car 88 %"),
+    )
+    with Image.open(io.BytesIO(base64.b64decode(found.png))) as drawn:
+        assert drawn.size == (160, 40)
+    small = marked_picture(torch.rand(3, 80, 160), predicted, target, ("car", "dog"))
+    assert (small.width, small.height) == (160, 80)  # never enlarged
+    assert small.true[0].right == 100

@@ -605,6 +605,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/_detectors.py": ("tests/detection/test_detectors.py",),
     "tasks/_mask_metrics.py": ("tests/segmentation/test_metrics.py",),
     "tasks/language.py": (
+        "tests/tasks/test_language.py",
         "tests/tasks/test_metrics.py",
         "tests/lab/measures/test_epoch.py",
         "tests/lab/study/test_answer.py",

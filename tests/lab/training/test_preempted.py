@@ -23,6 +23,7 @@ from tests.lab.training.small import SIGNALS, Signalling, quiet, run, small, tra
 
 from attnlab._errors import InputError, OptionError
 from attnlab.lab.training import RunConfig, train
+from attnlab.lab.training.stopping import Stop
 
 # Dropout: what the network draws at random must go on where it was, too.
 VIT: dict[str, Any] = {
@@ -281,3 +282,60 @@ def test_wrong_intervals(given: dict[str, Any], tmp_path: Path) -> None:
     (name,) = given
     with pytest.raises(OptionError, match=f"Expected {name} to be "):
         train(small(1), tmp_path, **given)
+
+
+def test_a_signal_is_remembered_while_it_is_deferred_and_obeyed_at_once_else() -> None:
+    """The number of the exit is that of shells: 128 and the signal. One inside of another that is
+    deferred waits for both."""
+    stop = Stop()
+    with stop.listening(None), stop.deferred():
+        assert stop.is_deferred
+        with stop.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.asked == signal.SIGTERM
+        assert stop.is_deferred
+    assert not stop.is_deferred
+    with pytest.raises(SystemExit) as ended:
+        stop.obey()
+    assert ended.value.code == 143
+    assert stop.asked is None
+    stop.obey()  # nothing was asked for any more
+    with stop.listening(None), pytest.raises(SystemExit) as ended:
+        signal.raise_signal(signal.SIGUSR1)
+    assert ended.value.code == 138
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("number", "later", "obeyed"),
+    [
+        (signal.SIGTERM, 60.0, False),
+        (signal.SIGTERM, 60.5, True),
+        (signal.SIGINT, 1.0, True),  # Ctrl-C a second time
+    ],
+)
+def test_a_signal_that_is_sent_again(
+    number: int, later: float, obeyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("attnlab.lab.training.stopping.time.monotonic", lambda: now[0])
+    heard: list[int] = []
+    stop = Stop()
+    monkeypatch.setattr(stop, "obey", lambda number=None: heard.append(number))
+    with stop.deferred():
+        stop._hear(signal.SIGTERM, None)
+        now[0] += later
+        stop._hear(number, None)
+        assert heard == ([number] if obeyed else [])
+        assert stop.is_deferred != obeyed
+
+
+def test_who_listened_before_is_called_and_what_is_ignored_stays_ignored() -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop = Stop()
+    with stop.listening(None):
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        stop.obey(signal.SIGUSR1)
+    assert heard == [signal.SIGUSR1]
