@@ -466,3 +466,21 @@ def test_steps_of_the_same_figure_are_as_even():
     assert evenness({"se": 0.0}, 0.0) == "as even with se 0"
     found = evenness({"se": 0.1, "eca": 0.5, "ie": 0.30001}, 0.3)
     assert found == "more even with se 0.1; less even with eca 0.5; as even with ie 0.3"
+
+
+def test_labels_are_moved_to_the_side_that_they_are_filtered_by():
+    """Up is a negative dy; to the right the text begins at the point, to the left it ends there."""
+    values = [{"module": name, "x": 1.0, "y": 2.0, "text": name} for name in "abcd"]
+    spec = scatter(values, ("x", "x"), ("y", "y"), "")
+    moved = {
+        layer["transform"][0]["filter"]: {
+            name: layer["mark"][name] for name in ("dx", "dy", "align") if name in layer["mark"]
+        }
+        for layer in spec["layer"][1:]
+    }
+    assert moved == {
+        "datum.side == 'above'": {"dy": -10},
+        "datum.side == 'below'": {"dy": 12},
+        "datum.side == 'right'": {"dx": 8, "align": "left"},
+        "datum.side == 'left'": {"dx": -8, "align": "right"},
+    }
