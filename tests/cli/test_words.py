@@ -13,8 +13,9 @@ from safetensors.torch import load_file
 
 import attnlab
 from attnlab.__main__ import from_the_shell
+from attnlab._errors import OptionError
 from attnlab.cli import main
-from attnlab.cli._words import in_order
+from attnlab.cli._words import in_order, refuse_words
 from attnlab.cli.driver import Opening
 
 
@@ -75,6 +76,24 @@ def test_networks_after_options() -> None:
 def test_nothing_is_guessed_of_unknown_options() -> None:
     assert in_order(["a", "--outt", "b"], ["--outt", "b"], {"opening": Opened("a")}) is None
     assert in_order(["show", "demo", "x"], ["x"], {"action": object()}) is None
+
+
+def test_words_are_refused_unless_one_looks_like_an_option() -> None:
+    """Of that one the parser says which is nearest."""
+    for left_over in (["--outt"], ["se", "--outt"], ["--outt", "se"]):
+        refuse_words("attnlab modules", left_over, ["match"])
+        assert in_order(["a", *left_over], left_over, {"opening": Opened("a")}) is None
+    with pytest.raises(OptionError) as error:
+        refuse_words("attnlab modules", ["se", "eca"], ["match"])
+    assert str(error.value) == (
+        "attnlab modules does not take 'se' or 'eca'. To list what has it in its name: --match se. "
+        "All that it takes: attnlab modules --help."
+    )
+    with pytest.raises(OptionError) as error:
+        refuse_words("attnlab doctor", ["se"], ["json"])
+    assert str(error.value) == (
+        "attnlab doctor does not take 'se'. All that it takes: attnlab doctor --help."
+    )
 
 
 @pytest.mark.usefixtures("folder")
