@@ -144,6 +144,25 @@ def test_regression() -> None:
     assert found["r2"] == pytest.approx(r2_score(known, made), rel=1e-9)
 
 
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e6])
+def test_what_is_explained_does_not_depend_on_the_unit(unit: float) -> None:
+    numbers = torch.Generator().manual_seed(2)
+    values = unit * (5 + torch.randn(40, 1, generator=numbers).double())
+    guesses = values + unit * 0.7 * torch.randn(40, 1, generator=numbers)
+    task = build_task(TaskConfig(name="regression"), facts("values", 1))
+    expected = r2_score(values.numpy(), guesses.numpy())
+    assert measured(task, guesses, values)["r2"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_values_that_are_all_the_same_have_nothing_to_be_explained(value: float) -> None:
+    task = build_task(TaskConfig(name="regression"), facts("values", 1))
+    for guesses in (torch.randn(7, 1), torch.full((7, 1), value)):
+        found = measured(task, guesses, torch.full((7, 1), value))
+        assert found["r2"] is None
+        assert found["mae"] == pytest.approx(float((guesses - value).abs().double().mean()))
+
+
 def test_what_training_shows_of_a_regression_is_the_mean_error() -> None:
     task = build_task(TaskConfig(name="regression"), facts("values", 1))
     batch = Batch(torch.tensor([[1.0], [2.0]]), torch.tensor([[4.0], [1.0]]))

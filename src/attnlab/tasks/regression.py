@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,15 @@ class _Errors(TaskMeters[Tensor]):
             meter.update(predictions.double(), targets.double())
 
     def compute(self) -> dict[str, float | None]:
-        mae, rmse, r2 = (float(meter.compute()) for meter in self._meters)
-        # Values that are all the same have no variance to be explained.
-        defined = math.isfinite(r2) or not math.isfinite(mae)
-        return {"mae": mae, "rmse": rmse, "r2": r2 if defined else None}
+        mae, rmse = (float(meter.compute()) for meter in self._meters[:2])
+        return {"mae": mae, "rmse": rmse, "r2": self._explained()}
+
+    def _explained(self) -> float | None:
+        """R² of torchmetrics' sums. Its own takes a spread below 1e-4 for none and says 0 or 1,
+        whatever was predicted, so that the unit of the values would count."""
+        sums: Any = self._meters[2]
+        with sums.sync_context():
+            spread = sums.sum_squared_error - sums.sum_error**2 / sums.total
+            if bool((spread <= 1e-12 * sums.sum_squared_error).any()):
+                return None  # values that are all the same have no variance to be explained
+            return float((1 - sums.residual / spread).mean())
