@@ -23,7 +23,13 @@ from attnlab.evolution import (
     rednet,
     replace,
 )
-from attnlab.evolution.replace import ReplaceWarning, _warn_if_too_far
+from attnlab.evolution.replace import (
+    ReplaceWarning,
+    _name_for_files,
+    _notes,
+    _warn_if_too_far,
+    build_own,
+)
 
 IMAGE = torch.zeros(1, 3, 64, 64)
 
@@ -138,6 +144,86 @@ def test_where():
         assert isinstance(changed.get_submodule(expected[0]), Involution2d)
 
 
+def test_where_is_every_convolution_that_can_be_replaced():
+    """Not a stem of fewer than 8 channels, one of 1×1, one in groups or one around no pixel."""
+    model = nn.Sequential(
+        nn.Conv2d(7, 8, 3, padding=1),
+        nn.Conv2d(8, 8, (1, 3), padding=(0, 1)),
+        nn.Conv2d(8, 8, 1),
+        nn.Conv2d(8, 8, 3, padding=1, groups=2),
+        nn.Conv2d(8, 8, 3),
+        nn.Conv2d(8, 9, 3, padding=1),
+    )
+    image = torch.zeros(1, 7, 6, 6)
+    for operator, expected in (
+        ("involution", ("1",)),
+        ("local_attention", ("1", "5")),
+        ("dynamic", ("1", "4", "5")),
+    ):
+        options = {"heads": 1} if operator == "local_attention" else {}
+        _, receipt = replace(model, operator, example=image, **options)
+        assert receipt.sites == expected
+
+
+@pytest.mark.parametrize(
+    ("convolution", "obstacle"),
+    [
+        (nn.Conv2d(8, 8, 3, padding=1, groups=2), "it has 2 groups"),
+        (nn.Conv2d(8, 8, 3), "its window is not centred (padding (0, 0))"),
+        (nn.Conv2d(8, 8, (3, 4), padding=1), "its window is not centred (padding (1, 1))"),
+        (nn.Conv2d(8, 8, 3, padding=1, dilation=2), "its window is not centred (padding (1, 1))"),
+        (nn.Conv2d(8, 8, 3, padding="same"), "its padding is not zeros given as numbers"),
+        (
+            nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect"),
+            "its padding is not zeros given as numbers",
+        ),
+    ],
+)
+@pytest.mark.parametrize("operator", ["involution", "channel_attention"])
+def test_what_stands_in_the_way(operator, convolution, obstacle):
+    with pytest.raises(SiteError) as caught:
+        replace(nn.Sequential(convolution), operator, where="0", example=torch.zeros(1, 8, 9, 9))
+    assert str(caught.value) == f"0 cannot become {operator}: {obstacle}."
+
+
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        nn.Conv2d(8, 8, 3, (2, 1), (1, 2), (1, 2), bias=False),
+        nn.Conv2d(8, 8, (5, 3), (1, 3), (4, 1), (2, 1)),
+    ],
+)
+@pytest.mark.parametrize("operator", ["involution", "local_attention", "dynamic", "own"])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_geometry_the_type_and_the_mode_are_those_of_the_convolution(
+    operator, convolution, training
+):
+    """Each axis has its own stride, dilation and padding."""
+    model = nn.Sequential(convolution).double().train(training)
+    image = torch.randn(2, 8, 11, 10, dtype=torch.float64)
+    options = {"heads": 2} if operator == "local_attention" else {}
+    changed, _ = replace(
+        model, Written if operator == "own" else operator, example=image, **options
+    )
+    assert changed(image).shape == model(image).shape
+    assert changed(image).dtype == torch.float64
+    assert all(module.training is training for module in changed.modules())
+    window = changed[0].window
+    assert (window.stride, window.dilation) == (convolution.stride, convolution.dilation)
+    assert (window.kernel_size, window.padding) == (convolution.kernel_size, convolution.padding)
+    if operator != "involution":  # it has none
+        assert (changed[0].bias is None) is (convolution.bias is None)
+
+
+def test_a_dynamic_convolution_has_the_groups_and_the_padding_of_the_one_before():
+    convolution = nn.Conv2d(8, 4, (2, 3), (1, 2), (2, 0), (1, 2), groups=2)
+    image = torch.randn(2, 8, 7, 9)
+    changed, _ = replace(nn.Sequential(convolution), "dynamic", where="0", example=image)
+    assert changed[0].function.bank.shape[1:] == convolution.weight.shape
+    assert changed[0].window == Window.of((2, 3), (1, 2), (1, 2), (2, 0))
+    assert changed(image).shape == convolution(image).shape
+
+
 def depthwise(convolution: nn.Conv2d) -> nn.Module:
     channels, size = convolution.in_channels, convolution.kernel_size
     return nn.Conv2d(channels, channels, size, padding=convolution.padding, groups=channels)
@@ -176,9 +262,50 @@ def test_a_class_of_ones_own_has_the_shape_of_the_convolution():
     assert layer(image).shape == model.layer2[0].conv1(image).shape
 
 
+def test_a_class_of_ones_own_may_have_another_window_and_starts_without_a_bias():
+    image = torch.randn(1, 8, 7, 7)
+    model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1))
+    changed, _ = replace(model, Written, kernel_size=5, example=image)
+    assert changed[0].window == Window.centred(5)
+    assert changed[0].bias is not None
+    assert build_own(Written, 8, 8, Window.centred(3)).bias is None
+    assert build_own(Written, 8, 8, Window.centred(3), bias=True).bias is not None
+
+
+def test_only_what_an_import_finds_has_a_name_in_files():
+    class Inside(Written):
+        pass
+
+    started = type("Started", (Written,), {"__module__": "__main__"})
+    assert _name_for_files("involution") == "involution"
+    assert _name_for_files(Written) == f"{__name__}.Written"
+    assert [_name_for_files(each) for each in (Inside, started, depthwise)] == [""] * 3
+
+
+def test_what_a_receipt_notes():
+    new = "weights of the replaced layers are new"
+    linear = "involution starts linear: its maps do not depend on the input yet"
+    selected = "MACs are not counted: how much the network computes depends on what it selects"
+    assert _notes(linear=False, counted=True) == (new,)
+    assert _notes(linear=True, counted=True) == (new, linear)
+    assert _notes(linear=False, counted=False) == (new, selected)
+    model, image = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1)), torch.randn(1, 8, 5, 5)
+    for operator, options, expected in (
+        ("involution", {}, (new, linear)),
+        ("involution", {"start": "paper"}, (new,)),
+        ("dynamic", {}, (new,)),
+    ):
+        assert replace(model, operator, example=image, **options)[1].notes == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        (
+            {"operator": Written, "bias": True},
+            OptionError,
+            "Operator 'Written' has no option 'bias'. It takes: kernel_size.",
+        ),
         (
             {"operator": depthwise, "heads": 4},
             OptionError,

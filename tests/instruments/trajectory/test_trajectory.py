@@ -147,6 +147,15 @@ def test_few_images_are_refused(number: int) -> None:
         attnlab.trajectory(attnlab.create("resnet20"), [torch.randn(number, 3, 32, 32)])
 
 
+def test_no_images_are_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        attnlab.trajectory(attnlab.create("resnet20"), [])
+    assert str(caught.value) == (
+        "Expected at least 8 different images but got 0: a trajectory says how alike the states of "
+        "different images are."
+    )
+
+
 def test_copies_of_one_image_are_refused() -> None:
     """Their states have no direction, so every distance would be 1 without a word."""
     copies = torch.randn(1, 3, 32, 32).expand(16, -1, -1, -1)
