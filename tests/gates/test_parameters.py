@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnlab.gates import StageGate, StepGate, build_gate
-from attnlab.gates._shared import group_count
+from attnlab.gates._shared import Strength, group_count
 from attnlab.gates.eca import adaptive_kernel_size
 from attnlab.gates.fca import default_dct_size
 
@@ -173,6 +173,23 @@ def test_adaptive_kernel_size_is_odd() -> None:
 def test_dct_size_follows_the_cifar_networks_and_never_loses_the_grid() -> None:
     sizes = [default_dct_size(c) for c in (1, 64, 128, 256, 512, 2048)]
     assert sizes == [32, 32, 16, 8, 7, 7]
+
+
+def test_a_strength_goes_from_one_to_the_gate() -> None:
+    gate, strength = torch.tensor([0.0, 0.5, 3.0], dtype=torch.float64), Strength()
+    assert torch.equal(strength(gate), gate)
+    assert not list(strength.parameters())
+    strength.start_zero()
+    assert torch.equal(strength(gate), torch.ones_like(gate))
+    torch.nn.init.constant_(strength.value, 0.25)
+    assert strength(gate).tolist() == [0.75, 0.875, 1.5]
+    torch.nn.init.ones_(strength.value)
+    assert torch.equal(strength(gate), gate)
+
+
+def test_a_reduction_of_one_keeps_every_channel() -> None:
+    assert build_gate("se", 8, reduction=1).excitation.fc1.out_features == 8
+    assert build_gate("se", 8, reduction=1.6).excitation.fc1.out_features == 5
 
 
 def test_group_count_divides_the_channels() -> None:

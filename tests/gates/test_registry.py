@@ -24,6 +24,28 @@ def test_parse_gate(text: str, specs: tuple[GateSpec, ...]) -> None:
     assert "+".join(map(str, specs)) == text.replace(" ", "")
 
 
+@pytest.mark.parametrize("name", ["ASR(SE)", "asr_se", "ASR-SE", "asrse"])
+def test_asr_as_the_paper_writes_it_is_led_to_our_name(name: str) -> None:
+    with pytest.raises(AttnlabError) as error:
+        parse_gate(name)
+    assert str(error.value) == f"Unknown gate {name!r}. Did you mean 'asr:se'?"
+
+
+def test_what_is_asked_of_a_specification() -> None:
+    """A constant gate is the same for every input: those of ASR, and those that are numbers."""
+    constant = {name: parse_gate(name)[0].constant for name in ("se", "asr:se", "scale", "ie")}
+    assert constant == {"se": False, "asr:se": True, "scale": True, "ie": False}
+    forms = {name: parse_gate(name)[0].form for name in ("se", "asr:se", "step", "dia", "scale")}
+    assert forms == {
+        "se": "branch",
+        "asr:se": "branch",
+        "step": "step",
+        "dia": "stage",
+        "scale": "branch",
+    }
+    assert parse_gate("se")[0].options == ("reduction", "bias", "nonlinearity", "squash")
+
+
 def test_numbers_of_factors_that_a_gate_may_have() -> None:
     assert parse_gate("asr:se*1") == parse_gate("asr:se")
     assert parse_gate("asr:se*64") == (GateSpec("se", asr=True, delta=64),)
@@ -76,6 +98,7 @@ EXAMPLES = "Expected a gate such as 'se', 'asr:se' or 'asr:se*2', or several joi
         ),
         ("se*2", "Only ASR gates take a number: write 'asr:se*2' instead of 'se*2'."),
         ("asr:se*0", "Expected a number from 1 to 64 after '*' but got '0' in 'asr:se*0'."),
+        ("asr:se*65", "Expected a number from 1 to 64 after '*' but got '65' in 'asr:se*65'."),
         ("asr:se*x", "Expected a number from 1 to 64 after '*' but got 'x' in 'asr:se*x'."),
         (
             "rsa:se",
@@ -110,6 +133,18 @@ def test_wrong_specification(text: str, message: str) -> None:
             "layer_spread, smallest.",
         ),
         ("se", {"reduction": 0}, "Expected reduction to be at least 1 but got 0."),
+        ("se", {"reduction": 0.9}, "Expected reduction to be at least 1 but got 0.9."),
+        (
+            "eca",
+            {"kernel_size": -1},
+            "Expected an odd kernel_size, so that the number of channels is kept, but got -1. For "
+            "64 channels the paper's rule gives 3.",
+        ),
+        (
+            "cbam",
+            {"kernel_size": -1},
+            "Expected an odd kernel_size, so that the size of the map is kept, but got -1.",
+        ),
         (
             "eca",
             {"kernel_size": 4},

@@ -89,8 +89,16 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/gates/test_pooling.py",
     ),
     "gates/asr.py": ("tests/gates/test_asr.py",),
-    "gates/step.py": ("tests/gates/test_step.py", "tests/gates/test_references.py"),
-    "gates/registry.py": ("tests/gates/test_registry.py",),
+    "gates/step.py": (
+        "tests/gates/test_step.py",
+        "tests/gates/test_references.py",
+        "tests/gates/test_registry.py",
+    ),
+    "gates/registry.py": (
+        "tests/gates/test_registry.py",
+        "tests/gates/test_asr.py",
+        "tests/subject/test_messages.py",
+    ),
     "lab/statistics/paired.py": (
         "tests/lab/statistics/test_statistics.py",
         "tests/lab/statistics/test_anytime.py",
@@ -224,13 +232,22 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/instruments/noise/test_noise.py",
         "tests/instruments/test_themselves.py",
     ),
-    "gates/cbam.py": ("tests/gates/test_references.py", "tests/gates/test_references_more.py"),
+    "gates/cbam.py": (
+        "tests/gates/test_references.py",
+        "tests/gates/test_references_more.py",
+        "tests/gates/test_registry.py",
+    ),
     "gates/eca.py": (
         "tests/gates/test_references.py",
         "tests/gates/test_references_more.py",
         "tests/gates/test_parameters.py",
+        "tests/gates/test_registry.py",
     ),
-    "gates/iebn.py": ("tests/gates/test_iebn.py",),
+    "gates/iebn.py": (
+        "tests/gates/test_iebn.py",
+        "tests/gates/test_registry.py",
+        "tests/gates/test_references.py",
+    ),
     "evolution/_plain.py": (
         "tests/evolution/test_primitives.py",
         "tests/evolution/test_attention.py",
@@ -329,7 +346,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "gates/hyper.py": ("tests/surgery/insertion/test_streams.py",),
     "gates/multiplied.py": ("tests/gates/test_multiplied.py",),
-    "gates/head.py": ("tests/surgery/insertion/test_heads.py",),
+    "gates/head.py": (
+        "tests/surgery/insertion/test_heads.py",
+        "tests/gates/test_tokens.py",
+    ),
     "instruments/corruptions/measure.py": (
         "tests/instruments/corruptions/test_corruptions.py",
         "tests/instruments/test_themselves.py",
