@@ -6,7 +6,7 @@ import pytest
 import timm
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import nn
-from torchvision.models import ResNet50_Weights
+from torchvision.models import ResNet50_Weights, ViT_B_16_Weights
 
 from attnlab._errors import OptionError
 from attnlab.networks.preprocessing import IMAGENET, Preprocessing, library_preprocessing
@@ -56,3 +56,83 @@ def test_a_crop_is_a_share(crop: float) -> None:
 )
 def test_the_short_side_is_rounded_down(size: tuple[int, int], crop: float, side: int) -> None:
     assert Preprocessing((1, *size), (0.5,), (0.5,), crop).short_side == side
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mean": (0.5,)}, "Expected 2 values as mean, one per channel, but got 1."),
+        ({"std": (1.0,) * 3}, "Expected 2 values as std, one per channel, but got 3."),
+        (
+            {"mean": (0.5, 1.01)},
+            "Expected mean to be from 0 to 1, for pixels from 0 to 1, but got [0.5, 1.01].",
+        ),
+        (
+            {"mean": (-0.01, 0.5)},
+            "Expected mean to be from 0 to 1, for pixels from 0 to 1, but got [-0.01, 0.5].",
+        ),
+        (
+            {"mean": (float("nan"), 0.5)},
+            "Expected mean to be from 0 to 1, for pixels from 0 to 1, but got [nan, 0.5].",
+        ),
+        (
+            {"std": (1.0, 0.0)},
+            "Expected std to be finite and above 0, for pixels from 0 to 1, but got [1.0, 0.0].",
+        ),
+        (
+            {"std": (float("inf"), 1.0)},
+            "Expected std to be finite and above 0, for pixels from 0 to 1, but got [inf, 1.0].",
+        ),
+    ],
+)
+def test_means_and_deviations_that_no_pixels_have(
+    given: dict[str, tuple[float, ...]], message: str
+) -> None:
+    with pytest.raises(OptionError) as error:
+        Preprocessing((2, 8, 8), **{"mean": (0.5, 0.5), "std": (1.0, 1.0), **given})
+    assert str(error.value) == message
+
+
+def test_means_of_black_and_of_white_and_what_it_says() -> None:
+    found = Preprocessing((2, 8, 6), (0.0, 1.0), (1 / 255, 3.0))
+    assert str(found) == "8×6 pixels, mean 0, 1, standard deviation 0.003922, 3"
+    assert (found.crop, found.interpolation) == (1.0, "bilinear")
+
+
+def test_networks_of_timm_say_it_themselves() -> None:
+    network = timm.create_model("resnet18")
+    known = network.pretrained_cfg
+    found = library_preprocessing("timm:resnet18", network, None)
+    assert found is not None
+    assert (found.size, found.interpolation) == (known["input_size"], known["interpolation"])
+    assert (found.mean, found.std) == (known["mean"], known["std"])
+    for interpolation, expected in (
+        ("bicubic", "bicubic"),
+        ("bilinear", "bilinear"),
+        (None, "bilinear"),
+    ):
+        network.pretrained_cfg = {**known, "interpolation": interpolation}
+        found = library_preprocessing("timm:resnet18", network, None)
+        assert found is not None
+        assert found.interpolation == expected
+    for nothing in (None, {}, {**known, "mean": None}, {**known, "mean": (0.5,)}):
+        network.pretrained_cfg = nothing
+        assert library_preprocessing("timm:resnet18", network, None) is None
+    assert library_preprocessing("resnet18", timm.create_model("resnet18"), None) is None
+
+
+def test_of_several_published_weights_the_first_is_taken_unless_one_is_named() -> None:
+    first, named = (
+        library_preprocessing("torchvision:vit_b_16", nn.Identity(), weights)
+        for weights in (None, "IMAGENET1K_SWAG_E2E_V1")
+    )
+    assert first is not None
+    assert named is not None
+    transforms = ViT_B_16_Weights.IMAGENET1K_V1.transforms()
+    assert first.size == (3, *2 * transforms.crop_size) == (3, 224, 224)
+    assert first.interpolation == transforms.interpolation.value == "bilinear"
+    transforms = ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1.transforms()
+    assert named.size == (3, *2 * transforms.crop_size) == (3, 384, 384)
+    assert named.interpolation == transforms.interpolation.value == "bicubic"
+    other = library_preprocessing("torchvision:vit_b_16", nn.Identity(), "mine.pth")
+    assert other == first

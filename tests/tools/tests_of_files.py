@@ -266,6 +266,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "networks/backbones/reparameterized.py": (
         "tests/networks/backbones/test_reparameterize.py",
         "tests/surgery/folding/test_fuse.py",
+        "tests/networks/backbones/test_counts.py",
     ),
     "networks/backbones/resnet.py": (
         "tests/networks/backbones/test_resnet.py",
