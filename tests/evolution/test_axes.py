@@ -279,3 +279,23 @@ def test_errors(call, error, message):
     with pytest.raises(error) as caught:
         call()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("window", "centred"),
+    [
+        (Window.of(3, padding=1), True),
+        (Window.of(3, 2, 2, 2), True),
+        (Window.of((1, 5), padding=(0, 2)), True),
+        (Window.of(3), False),
+        (Window.of(3, dilation=2, padding=1), False),
+        (Window.of(4, padding=2), False),  # an even one has no middle
+        (Window.of((3, 3), padding=(1, 0)), False),
+        (Window.of((3, 4), padding=(1, 2)), False),
+        (Window.of(3, padding=2), False),
+    ],
+)
+def test_windows_around_the_pixel_that_they_are_for(window, centred):
+    assert window.is_centred is centred
+    assert Window.centred(window.kernel_size[0] | 1, 2, 3).is_centred
+    assert Window.from_flat(window.flat()) == window

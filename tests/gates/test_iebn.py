@@ -75,6 +75,25 @@ def test_gate_reads_the_input_before_normalisation() -> None:
     assert (norm(x) - norm(x + 1)).abs().max() > 0.05
 
 
+def test_its_settings_are_those_of_the_norm_unless_told() -> None:
+    names = ("eps", "momentum", "affine", "track_running_stats", "num_features")
+    plain, own = nn.BatchNorm2d(5), InstanceEnhancementBatchNorm(5)
+    assert [getattr(own, name) for name in names] == [getattr(plain, name) for name in names]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])
+def test_the_plain_norm_comes_back(options: dict[str, Any], training: bool) -> None:
+    norm = worn(eps=1e-2, momentum=0.4, **options).train(training)
+    again = InstanceEnhancementBatchNorm.from_batch_norm(norm).plain()
+    assert type(again) is nn.BatchNorm2d
+    assert (again.eps, again.momentum, again.training) == (1e-2, 0.4, training)
+    assert again.weight is norm.weight
+    assert again.bias is norm.bias
+    x = torch.randn(4, 5, 6, 6)
+    assert torch.equal(again.eval()(x), norm.eval()(x))
+
+
 def test_norm_that_does_more_is_refused() -> None:
     class NormAndActivation(nn.BatchNorm2d):
         pass

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnlab.gates import StageGate, StepGate, build_gate
-from attnlab.gates._shared import Strength, group_count
+from attnlab.gates._shared import Strength, as_channel_gate, group_count
 from attnlab.gates.eca import adaptive_kernel_size
 from attnlab.gates.fca import default_dct_size
 
@@ -136,6 +136,60 @@ def test_initial_gate(name: str, options: dict[str, object], value: float) -> No
     branch = torch.randn(4, 64, 6, 6, dtype=torch.float64)
     got = gate(branch, branch) if isinstance(gate, StepGate) else gate(branch)
     torch.testing.assert_close(got, torch.full_like(got, value), rtol=0, atol=1e-15)
+
+
+STRUCTURES = ("conv-bn-ie", "conv-bn", "conv-ie", "mlp")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "value"),
+    [
+        ("se", {}, 0.5),
+        ("eca", {}, 0.5),
+        ("ie", {}, 1 / (1 + math.e)),
+        ("cbam", {}, 0.25),
+        ("cbam", {"official": True}, 0.25),
+        *(
+            ("step", {"structure": each}, 1 / (1 + math.e) if each.endswith("ie") else 0.5)
+            for each in STRUCTURES
+        ),
+    ],
+)
+def test_a_trained_gate_can_be_made_one_constant(
+    name: str, options: dict[str, object], value: float
+) -> None:
+    """Whatever its parameters and its statistics were."""
+    gate = build_gate(name, 64, **options).double().eval()
+    for parameter in gate.parameters():
+        torch.nn.init.normal_(parameter)
+    for key, buffer in gate.named_buffers():
+        if key.endswith(("running_mean", "running_var")):
+            torch.nn.init.uniform_(buffer, 0.5, 2.0)
+    branch = torch.randn(3, 64, 6, 6, dtype=torch.float64)
+    given = (branch, branch) if isinstance(gate, StepGate) else (branch,)
+    assert gate(*given).std() > 0.01
+    assert gate.start_constant() == pytest.approx(value, abs=1e-15)
+    got = gate(*given)
+    torch.testing.assert_close(got, torch.full_like(got, value), rtol=0, atol=1e-12)
+
+
+def test_the_norm_of_cbam_is_that_of_the_authors() -> None:
+    """A slow mean, and statistics of all pixels, so that one image has some."""
+    gate = build_gate("cbam", 8, official=True).train()
+    assert (gate.norm.momentum, gate.norm.eps) == (0.01, 1e-5)
+    assert gate(torch.randn(1, 8, 2, 2)).shape == (1, 8, 2, 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 5, 4), (2, 3, 5, 4, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_a_value_per_channel_has_the_rank_and_the_type_of_the_branch(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    values = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    gate = as_channel_gate(values, torch.zeros(shape, dtype=dtype))
+    assert gate.dtype == dtype
+    assert gate.shape == (2, 3, *[1] * (len(shape) - 2))
+    assert gate.flatten(1).tolist() == values.tolist()
 
 
 def test_sem_starts_below_its_bias() -> None:

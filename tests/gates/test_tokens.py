@@ -101,11 +101,13 @@ def test_gradients_of_gates_for_tokens(name: str) -> None:
     assert torch.autograd.gradcheck(gated, (state, branch, *weights))
 
 
-def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
+@pytest.mark.parametrize(("heads", "nearest"), [(6, 4), (0, 1), (-2, 1), (128, 64)])
+def test_heads_that_do_not_divide_the_channels_are_refused(heads: int, nearest: int) -> None:
     with pytest.raises(OptionError) as error:
-        build_gate("head", 64, heads=6)
+        build_gate("head", 64, heads=heads)
     assert str(error.value) == (
-        "Expected heads to divide the 64 channels but got 6. The nearest that does is 4."
+        f"Expected heads to divide the 64 channels but got {heads}. The nearest that does is "
+        f"{nearest}."
     )
 
 

@@ -93,6 +93,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/gates/test_step.py",
         "tests/gates/test_references.py",
         "tests/gates/test_registry.py",
+        "tests/gates/test_parameters.py",
     ),
     "gates/registry.py": (
         "tests/gates/test_registry.py",
@@ -236,6 +237,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/gates/test_references.py",
         "tests/gates/test_references_more.py",
         "tests/gates/test_registry.py",
+        "tests/gates/test_parameters.py",
     ),
     "gates/eca.py": (
         "tests/gates/test_references.py",

@@ -296,3 +296,23 @@ def test_a_step_alone_is_missed_loudly() -> None:
     gated.blocks[2](state, gated.cos[:3], gated.sin[:3])
     with pytest.raises(SiteError, match="goes on with the streams"):
         gated.blocks[1](state, gated.cos[:3], gated.sin[:3])
+
+
+def test_hyper_connections_start_as_copies_of_one_state() -> None:
+    """Four streams unless told: carried as they are, all written to, and the mean of them read."""
+    gate = HyperConnections(8)
+    assert gate.streams == 4
+    assert HyperConnections(8, 1).streams == 1
+    for parameter in gate.parameters():
+        nn.init.normal_(parameter)
+    assert gate.start_constant() == 1.0
+    streams, branch = torch.randn(4, 2, 8, 5), torch.randn(2, 8, 5)
+    assert torch.equal(gate.carried(streams), streams)
+    assert torch.equal(gate.written(branch), branch.expand(4, 2, 8, 5))
+    torch.testing.assert_close(gate.reading(streams), streams.mean(0))
+    assert torch.equal(gate(branch, branch), torch.ones(1, 8, 1))
+    for stream in (2, 6, -2):
+        gate.read_one(stream)
+        assert torch.equal(gate.reading(streams), streams[2])
+    gate.read_one(None)
+    torch.testing.assert_close(gate.reading(streams), streams.mean(0))
