@@ -19,6 +19,7 @@ from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import Description
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.results.manifest import write_manifest
+from attnlab.subject.opening import _of_imagenet, _other_tokens
 from attnlab.subject.run import stored_settings
 from attnlab.surgery.insertion import attachments
 
@@ -121,6 +122,53 @@ def test_published_weights_of_timm_are_prepared_as_timm_does(tmp_path):
     expected = transform(Image.open(folder / "a" / "0.png").convert("RGB"))
     found = first(attnlab.open("timm:resnet18", folder))[0]
     assert (found - expected).abs().max() < 1e-5
+
+
+def test_what_is_asked_of_images_takes_the_place_of_that_alone():
+    known = attnlab.open("resnet20", "digits").images().facts
+    for asked, expected in (
+        ({"size": 16}, ((3, 16, 16), known.mean, known.std)),
+        ({"mean": (0.1, 0.2, 0.3)}, (known.shape, (0.1, 0.2, 0.3), known.std)),
+        ({"std": (0.4, 0.5, 0.6)}, (known.shape, known.mean, (0.4, 0.5, 0.6))),
+    ):
+        facts = attnlab.open("resnet20", "digits", **asked).images().facts
+        assert (facts.shape, facts.mean, facts.std) == expected
+
+
+@pytest.mark.parametrize("missing", ["size", "mean", "std"])
+def test_who_says_only_a_part_is_told_what_was_assumed(missing):
+    told = {"size": 16, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    network = attnlab.create("resnet20")
+    assert attnlab.open(network, "digits", **told).notes == ()
+    del told[missing]
+    (note,) = attnlab.open(network, "digits", **told).notes
+    assert note.startswith("How images were prepared when the network was trained is not known;")
+
+
+@pytest.mark.parametrize(
+    ("channels", "mean", "std"),
+    [
+        (1, (0.485,), (0.229,)),
+        (3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        (4, (0.5,) * 4, (0.5,) * 4),
+    ],
+)
+def test_photographs_are_assumed_to_be_those_of_imagenet(channels, mean, std):
+    found = _of_imagenet(attnlab.create("resnet20", in_channels=channels))
+    assert (found.size, found.mean, found.std) == ((channels, 32, 32), mean, std)
+
+
+def test_a_text_may_have_one_token_less_than_the_network_for_a_mask():
+    class Words(nn.Module):
+        vocabulary, context = 10, 4
+
+    assert _other_tokens(Words(), 10) == _other_tokens(Words(), 9) == ()
+    assert _other_tokens(nn.Identity(), 5) == ()  # of images
+    for tokens in (8, 11):
+        assert _other_tokens(Words(), tokens) == (
+            f"The text has {tokens} tokens and Words 10: unless it was trained on these, they mean "
+            "something else to it, and so do the numbers. Pass batches by its own tokenizer.",
+        )
 
 
 def test_a_named_network_without_weights_is_the_same_each_time_and_disturbs_no_seed():
