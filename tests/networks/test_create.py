@@ -136,6 +136,9 @@ def test_when_a_new_head_is_proposed(tmp_path: Path) -> None:
     hint = "For another number of classes, pass new_head=True."
     assert message_of(tmp_path / "seven.safetensors").endswith(f"is the same network. {hint}")
     assert message_of(tmp_path / "grey.safetensors").endswith("is the same network.")
+    turned = dict(reversed(create("resnet20", 7).state_dict().items()))
+    torch.save(turned, tmp_path / "turned.pt")  # the last layer of the network, not of the file
+    assert message_of(tmp_path / "turned.pt").endswith(f"is the same network. {hint}")
     whole = create("resnet20").state_dict()
     for missing in ("layer1.0.bn1.weight", "fc.bias"):
         state = {name: value for name, value in whole.items() if name != missing}

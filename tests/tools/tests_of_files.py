@@ -499,6 +499,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "networks/backbones/weights.py": (
         "tests/networks/backbones/test_weights.py",
         "tests/subject/test_messages.py",
+        "tests/networks/test_create.py",
     ),
     "networks/checkpoint/description.py": ("tests/networks/checkpoint/test_checkpoint.py",),
     "networks/checkpoint/files.py": (

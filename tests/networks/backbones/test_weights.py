@@ -97,6 +97,16 @@ def test_does_not_fit(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("classes", "one_number"), [((7, 7), True), ((7, 9), False)])
+def test_heads_side_by_side_are_of_one_number_of_classes(
+    tmp_path: Path, classes: tuple[int, int], one_number: bool
+) -> None:
+    """Or a new head is not what is missing."""
+    path, target = tmp_path / "heads.pt", nn.Sequential(nn.Linear(3, 10), nn.Linear(3, 10))
+    torch.save(nn.Sequential(*(nn.Linear(3, each) for each in classes)).state_dict(), path)
+    assert ("pass new_head=True" in message(path, target)) is one_number
+
+
 def test_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "evil.pt"
