@@ -19,7 +19,7 @@ from attnlab.lab.training import RunConfig, train
 from attnlab.networks.checkpoint import Description
 from attnlab.networks.preprocessing import Preprocessing
 from attnlab.results.manifest import write_manifest
-from attnlab.subject.opening import _of_imagenet, _other_tokens
+from attnlab.subject.opening import _device_of, _of_imagenet, _other_tokens, subject_of
 from attnlab.subject.run import stored_settings
 from attnlab.surgery.insertion import attachments
 
@@ -268,6 +268,20 @@ def test_without_images_random_pixels_are_measured_and_said():
     found = attnlab.stiffness("resnet20")
     assert found.inputs == 256
     assert found.notes[0].startswith("No images were given: these are random pixels.")
+
+
+def test_random_pixels_have_the_size_of_the_images_of_the_network():
+    for opened, side in (
+        (attnlab.open("resnet20", size=16), 16),
+        (attnlab.open("resnet20"), 32),
+        (attnlab.open(attnlab.create("resnet20")), 32),
+    ):
+        assert subject_of(opened).images().facts.shape == (3, side, side)
+
+
+def test_a_network_is_where_its_parameters_are():
+    assert _device_of(nn.Identity()) == torch.device("cpu")
+    assert _device_of(nn.Linear(1, 1, device="meta")) == torch.device("meta")
 
 
 def test_a_folder_of_transformers(tmp_path: Path) -> None:
