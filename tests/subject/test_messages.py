@@ -104,6 +104,15 @@ def test_a_missing_file_is_not_a_missing_module(name):
     assert str(raised.value) == f"There is no file {name!r}."
 
 
+def test_weights_that_are_no_file_are_those_of_the_library():
+    with pytest.raises(WeightsError) as raised:
+        attnlab.open("resnet20", weights="pretraned")
+    assert str(raised.value) == (
+        "There is no file of weights at 'pretraned'. Expected the path of a .safetensors or torch "
+        "file; attnlab ships no trained weights for 'resnet20'."
+    )
+
+
 def test_a_class_may_still_be_missing():
     with pytest.raises(UnknownNameError, match=r"There is no module 'no_such_module'"):
         attnlab.open("no_such_module.Net")
