@@ -220,7 +220,7 @@ def test_a_margin_is_above_zero() -> None:
     assert str(caught.value) == "Expected a margin above zero but got 0."
 
 
-def tested(p: float | None) -> Equivalence:
+def with_p(p: float | None) -> Equivalence:
     """A row with this p-value, whose interval lies within its margin."""
     low, high = (None, None) if p is None else (-0.2, 0.2)
     return Equivalence("all", 0.5, 0.0, low, high, p, (0, 1, 2))
@@ -228,17 +228,17 @@ def tested(p: float | None) -> Equivalence:
 
 def test_rows_that_are_gone_and_families_with_a_share_of_the_error_rate() -> None:
     """By hand: Holm's step-down over all that were looked at, then divided by the share."""
-    rows = {"a": tested(0.01), "b": tested(0.02), "c": tested(None)}
-    found = judge(rows, also={"a": tested(0.015), "z": tested(None)}, share=0.5)
+    rows = {"a": with_p(0.01), "b": with_p(0.02), "c": with_p(None)}
+    found = judge(rows, also={"a": with_p(0.015), "z": with_p(None)}, share=0.5)
     assert list(found) == ["a", "b", "c"]
     assert found["a"].adjusted_p == pytest.approx(min(1, 5 * 0.01 / 0.5))
     assert found["b"].adjusted_p == pytest.approx(min(1, max(5 * 0.01, 4 * 0.015, 3 * 0.02) / 0.5))
     assert (found["c"].adjusted_p, found["c"].verdict) == (None, "cannot tell")
-    assert judge({"a": tested(0.4)}, share=0.1)["a"].adjusted_p == 1.0
+    assert judge({"a": with_p(0.4)}, share=0.1)["a"].adjusted_p == 1.0
     for share, verdict in ((1.0, "equivalent"), (0.5, "not shown")):
-        assert judge({"a": tested(0.04)}, share=share)["a"].verdict == verdict
-    assert judge({"a": tested(0.25)}, 0.75)["a"].verdict == "not shown"  # not below
-    assert judge({"a": tested(0.04)}, 0.99)["a"].verdict == "not shown"
+        assert judge({"a": with_p(0.04)}, share=share)["a"].verdict == verdict
+    assert judge({"a": with_p(0.25)}, 0.75)["a"].verdict == "not shown"  # not below
+    assert judge({"a": with_p(0.04)}, 0.99)["a"].verdict == "not shown"
 
 
 @pytest.mark.parametrize("level", [0.5, 1.0, 0.3])
@@ -248,7 +248,7 @@ def test_a_level_is_above_a_half(level: float) -> None:
     with pytest.raises(InputError):
         equivalence(module, other, 1.0, level)
     with pytest.raises(InputError):
-        judge({"a": tested(0.01)}, level)
+        judge({"a": with_p(0.01)}, level)
     assert equivalence(module, other, 1.0, 0.51).low is not None
 
 

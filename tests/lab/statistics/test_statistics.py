@@ -362,7 +362,7 @@ def test_rows_that_were_dropped_count_in_the_family_and_get_no_row(sequential: b
     assert kept["se"] == whole["se"]
 
 
-def tested(p: float | None) -> PairedDifference:
+def with_p(p: float | None) -> PairedDifference:
     """A gain with this p-value, whose interval is above zero."""
     low, high = (None, None) if p is None else (0.1, 0.9)
     return PairedDifference(0.5, low, high, p, (0, 1, 2))
@@ -370,15 +370,15 @@ def tested(p: float | None) -> PairedDifference:
 
 def test_a_family_with_a_share_of_the_error_rate() -> None:
     """By hand: Holm's step-down, then divided by the share; what has no p-value counts as 1."""
-    found = judge_differences({"a": tested(0.01), "b": tested(0.02), "c": tested(None)}, share=0.5)
+    found = judge_differences({"a": with_p(0.01), "b": with_p(0.02), "c": with_p(None)}, share=0.5)
     assert found["a"].adjusted_p == pytest.approx(3 * 0.01 / 0.5)
     assert found["b"].adjusted_p == pytest.approx(2 * 0.02 / 0.5)
     assert (found["c"].adjusted_p, found["c"].verdict) == (None, "cannot tell")
-    assert judge_differences({"a": tested(0.4)}, share=0.1)["a"].adjusted_p == 1.0
+    assert judge_differences({"a": with_p(0.4)}, share=0.1)["a"].adjusted_p == 1.0
     for share, verdict in ((1.0, "better"), (0.5, "no difference shown")):
-        assert judge_differences({"a": tested(0.04)}, share=share)["a"].verdict == verdict
-    assert judge_differences({"a": tested(0.25)}, 0.75)["a"].verdict == "no difference shown"
-    assert judge_differences({"a": tested(0.2)}, 0.75)["a"].verdict == "better"
+        assert judge_differences({"a": with_p(0.04)}, share=share)["a"].verdict == verdict
+    assert judge_differences({"a": with_p(0.25)}, 0.75)["a"].verdict == "no difference shown"
+    assert judge_differences({"a": with_p(0.2)}, 0.75)["a"].verdict == "better"
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.9), (-0.9, 0.0), (-0.1, 0.9)])
