@@ -200,6 +200,16 @@ class OwnedAttachment(Attachment, ABC):
         if owner is None:
             self.gate = gate
 
+    def _of_valid(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        """The step size of the tokens that are no padding."""
+        axis = self.site.channel_axis
+        gate, name, compute = self.gate_module, self.name, self._computed
+        return of_valid_tokens(gate, name, compute, branch, shortcut, channel_axis=axis)
+
+    @abstractmethod
+    def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
+        """The step size of all tokens."""
+
     def _gate(self) -> Any:
         owner = self._owner[0] if self._owner else self
         return owner._modules["gate"]  # owner.gate is a slow search in three dictionaries
@@ -226,14 +236,7 @@ class BranchAttachment(OwnedAttachment):
             gate: Tensor = owner._modules["gate"](branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and has_padding(self.beside):
-            return of_valid_tokens(
-                self.gate_module,
-                self.name,
-                self._computed,
-                branch,
-                shortcut,
-                channel_axis=self.site.channel_axis,
-            )
+            return self._of_valid(branch, shortcut)
         return self._computed(branch, shortcut)
 
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -262,14 +265,7 @@ class StepAttachment(OwnedAttachment):
             gate: Tensor = owner._modules["gate"](shortcut, branch)  # type: ignore[misc]
             return gate if self.scale is None else gate * self.scale
         if self.over_tokens and has_padding(self.beside):
-            return of_valid_tokens(
-                self.gate_module,
-                self.name,
-                self._computed,
-                branch,
-                shortcut,
-                channel_axis=self.site.channel_axis,
-            )
+            return self._of_valid(branch, shortcut)
         return self._computed(branch, shortcut)
 
     def _computed(self, branch: Tensor, shortcut: Tensor | None) -> Tensor:
