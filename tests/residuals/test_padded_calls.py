@@ -123,6 +123,14 @@ def test_a_part_that_is_called_by_itself() -> None:
     assert same(knowing_padding(lambda *_: part(MASK), None, IDS, None), KEPT, KEPT)
 
 
+def test_two_texts_of_one_network() -> None:
+    """The mask of the other is its own, and without one it has no padding."""
+    inner = partial(knowing_padding_of_part, heard, ARGUMENT, IDS + 1)
+    for mask, valid in ((1 - MASK, ~KEPT), (None, None)):
+        found = knowing_padding(lambda *_, mask=mask: inner(mask), ARGUMENT, IDS, MASK)
+        assert same(found, valid, valid)
+
+
 def test_a_method_is_told_where_nobody_was() -> None:
     method = partial(knowing_padding_of_method, heard)
     assert same(method(ARGUMENT, IDS, MASK), KEPT, None)
@@ -143,7 +151,7 @@ def test_an_encoder_and_a_decoder_are_told_apart() -> None:
     inner = partial(knowing_padding_of_part, heard, ARGUMENT, IDS)
     for part in (MASK, 1 - MASK):
         found = knowing_padding(lambda *_, part=part: inner(part), both, IDS, MASK, IDS)
-        assert same(found, part == 1, None)
+        assert same(found, part == 1, part == 1)
     with pytest.raises(InputError, match="whose tokens a state holds cannot be told"):
         knowing_padding(heard, both, IDS, MASK, IDS)
     with pytest.raises(InputError, match=r"Expected attention_mask of shape \(inputs, tokens\)"):

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from attnlab._errors import InputError, SiteError
 from attnlab._types import Arguments, Function, Keywords
 from attnlab.residuals.checkpointing import runs_again
-from attnlab.residuals.padding import MaskArgument, OtherTokensError
+from attnlab.residuals.padding import SEQUENCES, MaskArgument, OtherTokensError
 
 Compute = Callable[[Tensor, Tensor | None], Tensor]
 """The step size of a branch and its shortcut, both (inputs, tokens, channels)."""
@@ -37,12 +38,14 @@ class _Told(NamedTuple):
     trains: bool
     """Whether a backward pass may follow."""
     others: bool
-    """Whether it tells of others than a text: of the patches of images, which a part is given."""
+    """Whether it tells of other tokens than the text that the whole network is given."""
 
 
 class _Call(threading.local):
-    told: _Told | None = None
-    """None outside of calls that tell of padding, and of those that could have told."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: _Told | None = None
+        """None outside of calls that tell of padding, and of those that could have told."""
 
 
 _call = _Call()
@@ -70,19 +73,22 @@ def knowing_padding_of_part(
     forward: Function, argument: MaskArgument, *args: object, **kwargs: object
 ) -> object:
     """The same of a part of a network. Where it is given a mask of tokens, they may be others than
-    those that the whole network is told of (the patches of an image beside a text); what it is
-    given in another form is made of the network's mask, unless the part is called by itself."""
+    those that the whole network is told of (the patches of an image beside a text, the other of two
+    texts); what it is given in another form is made of the network's mask, unless the part is
+    called by itself."""
     mask, told = argument.given(args, kwargs), _call.told
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
     if told is not None:
         handed_on = mask is told.mask and not isinstance(told.valid, InputError)
-        if mask is None or handed_on or tracing:
+        # A text that comes without a mask has no padding, whatever another one has.
+        own = mask is not None or argument.has_text(args, kwargs, SEQUENCES[:1])
+        if handed_on or not own or _is_traced(mask):
             return forward(*args, **kwargs)
     # A call that the backward pass makes once more was looked at when it was first made.
     again = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-    if (told is not None or again) and not _is_of_tokens(mask, args, kwargs):
+    inside = told is not None or again
+    if inside and mask is not None and not _is_of_tokens(mask, args, kwargs):
         return forward(*args, **kwargs)
-    return _told(forward, argument, mask, InputError, args, kwargs)
+    return _told(forward, argument, mask, InputError, args, kwargs, others=told is not None)
 
 
 def _is_of_tokens(mask: object, args: Arguments, kwargs: Mapping[str, object]) -> bool:
@@ -94,6 +100,12 @@ def _is_of_tokens(mask: object, args: Arguments, kwargs: Mapping[str, object]) -
     return alike and bool(((mask == 0) | (mask == 1)).all())
 
 
+def _is_traced(mask: object) -> bool:
+    """Whether a graph is being made that would hold for this mask alone, or that knows of none."""
+    traced = torch.jit.is_tracing() or torch.compiler.is_exporting()  # type: ignore[attr-defined]
+    return traced or isinstance(mask, Proxy)
+
+
 def _told(
     forward: Function,
     argument: MaskArgument,
@@ -101,10 +113,12 @@ def _told(
     later: type[InputError],
     args: Arguments,
     kwargs: Keywords,
+    *,
+    others: bool = False,
 ) -> object:
     """`forward(*args, **kwargs)`, told of padding by this mask; errors of the kind `later` are left
     to the gate that has to know."""
-    if mask is not None and torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if mask is not None and _is_traced(mask):
         raise SiteError(
             f"Gates that look over all tokens leave out those that are padding by {argument.name}, "
             f"which differs from call to call and cannot be traced. Trace without "
@@ -116,8 +130,8 @@ def _told(
         valid = None if mask is None else argument.valid(mask, args, kwargs)
     except later as error:
         valid = error
-    text = not (before is not None and before.others) and argument.tells_of_text(args, kwargs)
-    _call.told = _Told(valid, mask, argument.name, torch.is_grad_enabled(), not text)
+    others = others or not argument.has_text(args, kwargs)
+    _call.told = _Told(valid, mask, argument.name, torch.is_grad_enabled(), others)
     try:
         return forward(*args, **kwargs)
     finally:
@@ -125,7 +139,7 @@ def _told(
 
 
 def has_padding(beside: bool) -> bool:
-    """Whether the call that runs has padding. Of states `beside` the text that the network's mask
+    """Whether the call that runs has padding. For states `beside` the text that the network's mask
     tells of, only what tells of others counts."""
     told = _call.told
     return told is not None and told.valid is not None and (told.others or not beside)

@@ -143,10 +143,12 @@ class MaskArgument:
         """The arguments of a call by name."""
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
 
-    def tells_of_text(self, args: Arguments, kwargs: Mapping[str, object]) -> bool:
-        """Whether a call has the sequence of a text that this tells of."""
+    def has_text(
+        self, args: Arguments, kwargs: Mapping[str, object], names: Sequence[str] = SEQUENCES
+    ) -> bool:
+        """Whether a call has the sequence of a text that this tells of, by one of these names."""
         named = self.named(args, kwargs)
-        return self.name == NAME and any(isinstance(named.get(n), Tensor) for n in SEQUENCES)
+        return self.name == NAME and any(isinstance(named.get(name), Tensor) for name in names)
 
     def valid(self, mask: object, args: Arguments, kwargs: Mapping[str, object]) -> Tensor | None:
         """(inputs, tokens), False where a token is padding; None where nothing is padded."""

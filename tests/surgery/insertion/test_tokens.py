@@ -283,6 +283,37 @@ def test_tracing_a_padded_batch():
     )
 
 
+class Around(nn.Module):
+    """A network whose part alone is told, by a name that it does not have itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Masked()
+
+    def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.inner(tokens, attention_mask=padding)
+
+
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")
+@pytest.mark.parametrize("build", [Masked, Around])
+@pytest.mark.parametrize("how", ["fx", "export", "export strict"])
+def test_a_graph_that_would_not_know_of_padding_is_refused(build, how):
+    tokens, mask = torch.randn(2, 8, WIDTH), torch.ones(2, 8)
+    network = attnlab.insert(build(), "se", example=(tokens, mask))[0].eval()
+    name = "padding" if build is Around else "attention_mask"
+
+    def graph_of(*given: Tensor) -> Callable[[Tensor], Tensor]:
+        if how == "fx":
+            fixed = None if len(given) > 1 else {name: None}
+            return torch.fx.symbolic_trace(network, concrete_args=fixed)
+        return torch.export.export(network, given, strict=how.endswith("strict")).module()
+
+    with pytest.raises(Exception, match="leave out those that are padding by attention_mask"):
+        graph_of(tokens, mask)
+    expected = network(tokens)
+    torch.testing.assert_close(graph_of(tokens)(tokens), expected)
+
+
 # --- causal networks
 
 REFUSED = (
@@ -550,6 +581,37 @@ def test_tokens_on_the_last_axis(gate):
         alone = texts(network, input_ids=IDS[number : number + 1, :length])
         torch.testing.assert_close(together[number, :length], alone[0], rtol=0, atol=1e-12)
     assert (texts(network, input_ids=IDS * MASK) - together)[1, :4].abs().max() > 1e-6
+
+
+class TwoTexts(nn.Module):
+    """Documents and queries, each text with a mask of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.documents, self.queries = bert(), bert()
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, query_ids: Tensor, query_mask: object
+    ) -> list[Tensor]:
+        documents = self.documents(input_ids=input_ids, attention_mask=attention_mask)
+        queries = self.queries(input_ids=query_ids, attention_mask=query_mask)
+        return [each.last_hidden_state for each in (documents, queries)]
+
+
+@pytest.mark.parametrize("query_mask", [MASK.flip(0), None])
+def test_each_of_two_texts_is_padded_by_its_own_mask(query_mask):
+    """Both are of one shape, so that the mask of the one would fit the other."""
+    queries, ones = IDS.flip(1), torch.ones_like(MASK)
+    example = (IDS[:1], ones[:1], queries[:1], ones[:1])
+    network = awake(attnlab.insert(TwoTexts().eval(), "se", example=example)[0])
+    with torch.no_grad():
+        found = network(IDS, MASK, queries, query_mask)
+        masks = (MASK, ones if query_mask is None else query_mask)
+        for got, ids, mask, place in zip(found, (IDS, queries), masks, (0, 1), strict=True):
+            for number, length in enumerate(mask.sum(1).tolist()):
+                row = ids[number : number + 1, :length]
+                alone = network(row, torch.ones_like(row), row, torch.ones_like(row))[place]
+                torch.testing.assert_close(got[number, :length], alone[0], rtol=0, atol=1e-12)
 
 
 class Told(nn.Module):

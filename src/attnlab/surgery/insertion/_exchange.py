@@ -257,6 +257,7 @@ def _exchanged(own: type[nn.Module]) -> type[nn.Module]:
                         calls = hook.calls
                         output = own.forward(self, args[0])
                         acted = hook.calls != calls
+                        hook.traced = False
                     if not acted:
                         check_left_out(self, hosted, [hook], output, args, kwargs)
                     return output

@@ -41,6 +41,8 @@ def run_children(
     hooks = [*hosted.outputs.values(), *hosted.inputs.values()]
     before = [hook.calls for hook in hooks]
     output = forward(*args, **kwargs)
+    for hook in hooks:
+        hook.traced = False
     missed = [hook for hook, calls in zip(hooks, before, strict=True) if hook.calls == calls]
     if missed:
         check_left_out(module, hosted, missed, output, args, kwargs)
